@@ -7,14 +7,21 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-from tailrace.client.options import Isolation
+from tailrace.gateway.errors import problem_of
+from tailrace.gateway.groups import Groups
 from tailrace.gateway.health import Health
 from tailrace.gateway.http.app import app_of
+from tailrace.gateway.http.bodies import Bodies
 from tailrace.gateway.http.connection import HEAD_BYTES_MAX, Limits
+from tailrace.gateway.http.endpoints import routes_of
 from tailrace.gateway.http.server import HttpServer
-from tailrace.gateway.kafka.connection import connect
+from tailrace.gateway.http.waits import Waits
+from tailrace.gateway.kafka.kafka import Kafka
 from tailrace.gateway.metrics import Metrics
 from tailrace.gateway.settings import Settings
+from tailrace.gateway.topics.catalog import Catalog
+from tailrace.gateway.topics.consume import Consuming
+from tailrace.gateway.topics.produce import Producing
 from tailrace.util.http_hosts import AllowedHosts
 
 SHOW_S = 5.0
@@ -34,10 +41,18 @@ class Gateway:
     def __init__(self, properties: Mapping[str, str], settings: Settings, access: Access) -> None:
         """Raises BadProperties. Connects to no broker yet."""
         self.metrics = Metrics()
-        self._cluster = connect(properties, Isolation.READ_COMMITTED)
-        self._health = Health(self._cluster, self.metrics)
-        self.app = app_of(
-            self._health.routes(),
+        self.kafka = Kafka(properties)
+        self._waits = Waits(settings.waiting_max)
+        self._health = Health(self.kafka.cluster, self.metrics)
+        bodies = Bodies(settings.body_bytes_max)
+        self.endpoints = [
+            Producing(self.kafka, bodies).endpoint(),
+            Consuming(self.kafka, self._waits).endpoint(),
+            *Catalog(self.kafka).endpoints(),
+            *Groups(self.kafka).endpoints(),
+        ]
+        app = app_of(
+            [*routes_of(self.endpoints, problem_of), *self._health.routes()],
             self.metrics,
             AllowedHosts(access.host, settings.hosts),
             access.token,
@@ -45,12 +60,13 @@ class Gateway:
         )
         connections = settings.waiting_max + FURTHER_CONNECTIONS
         allow_descriptors(connections + DESCRIPTORS)
-        self._server = HttpServer(
-            self.app, Limits(connections, HEAD_BYTES_MAX + CHUNKED_OVERHEAD * settings.body_bytes_max)
-        )
-        self.metrics.gauge(
-            "tailrace_http_connections", "Open connections of HTTP clients.", lambda: self._server.connections
-        )
+        self._server = HttpServer(app, Limits(connections, HEAD_BYTES_MAX + CHUNKED_OVERHEAD * settings.body_bytes_max))
+        for name, text, value in (
+            ("connections", "Open connections of HTTP clients.", lambda: self._server.connections),
+            ("waiting", "HTTP requests that wait for messages.", lambda: self._waits.waiting),
+            ("bodies_bytes", "Memory that is reserved for bodies of HTTP requests.", lambda: bodies.held),
+        ):
+            self.metrics.gauge(f"tailrace_http_{name}", text, value)
 
     async def run(
         self, sockets: Sequence[socket.socket], stop: asyncio.Event, show: Callable[[str], None] | None = None
@@ -58,12 +74,12 @@ class Gateway:
         """Serves until `stop` is set. `show` is given each new page of metrics."""
         showing = asyncio.ensure_future(self._show(show)) if show is not None else None
         try:
-            await self._server.serve(sockets, stop)
+            await self._server.serve(sockets, stop, self._waits.stop)
         finally:
             if showing is not None:
                 showing.cancel()
             self._health.close()
-            self._cluster.close()
+            self.kafka.close()
 
     async def _show(self, show: Callable[[str], None]) -> None:
         shown = ""

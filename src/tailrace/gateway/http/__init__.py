@@ -4,6 +4,7 @@ problems    errors as `application/problem+json`
 parameters  parameters of a query: read, checked and described
 endpoints   routes with their descriptions
 bodies      bodies of requests, within limits
+waits       requests that wait for something
 guard       who may use the gateway: Host, Origin and token
 records     counts requests, and logs them
 app         routes, inside of what guards and records them

@@ -36,22 +36,37 @@ class Endpoint(NamedTuple):
     tag: str = ""
 
 
-def routes_of(endpoints: Sequence[Endpoint]) -> list[Route]:
-    """Returns one route for each path, so that a wrong method is told all right ones."""
+def routes_of(endpoints: Sequence[Endpoint], problem_of: Callable[[Exception], Problem | None]) -> list[Route]:
+    """Returns one route for each path, so that the response to a wrong method names all right ones. `problem_of` says
+    what clients are told about an error; None for one that is not expected.
+    """
     by_path: dict[str, dict[str, Endpoint]] = {}
     for endpoint in endpoints:
         by_path.setdefault(endpoint.path, {})[endpoint.method] = endpoint
-    return [Route(path, _dispatcher(methods), methods=list(methods)) for path, methods in by_path.items()]
+    return [
+        Route(_with_slashes(path), _dispatcher(methods, problem_of), methods=list(methods))
+        for path, methods in by_path.items()
+    ]
 
 
-def _dispatcher(methods: Mapping[str, Endpoint]) -> Callable[[Request], Awaitable[Response]]:
+def _with_slashes(path: str) -> str:
+    """The names of groups may have slashes."""
+    return path.replace("{group}", "{group:path}")
+
+
+def _dispatcher(
+    methods: Mapping[str, Endpoint], problem_of: Callable[[Exception], Problem | None]
+) -> Callable[[Request], Awaitable[Response]]:
     async def dispatch(request: Request) -> Response:
         endpoint = methods["GET" if request.method == "HEAD" else request.method]
         try:
             for parameter in endpoint.path_parameters:
                 _check(parameter, request.path_params[parameter.name])
             return await endpoint.handler(request, parameters.read(request, endpoint.parameters))
-        except Problem as problem:
+        except Exception as error:
+            problem = error if isinstance(error, Problem) else problem_of(error)
+            if problem is None:
+                raise
             return problem.response()
 
     return dispatch

@@ -45,14 +45,22 @@ def choice(name: str, text: str, values: Sequence[str], default: str) -> Paramet
 
 
 def string(
-    name: str, text: str, length_max: int, default: str | None = None, examples: Sequence[str] = ()
+    name: str,
+    text: str,
+    length_max: int,
+    default: str | None = None,
+    *,
+    length_min: int = 0,
+    examples: Sequence[str] = (),
 ) -> Parameter:
     def parse(given: str) -> str:
-        if len(given) > length_max:
-            raise ValueError(f"it has at most {length_max} characters")
+        if not length_min <= len(given) <= length_max:
+            raise ValueError(f"it has {length_min} to {length_max} characters")
         return given
 
     schema: dict[str, Any] = {"type": "string", "maxLength": length_max}
+    if length_min:
+        schema["minLength"] = length_min
     if default is not None:
         schema["default"] = default
     if examples:

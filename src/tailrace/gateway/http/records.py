@@ -63,7 +63,7 @@ class Records:
 def route_of(scope: Scope) -> str:
     """The path of the route with its parameters as names: their values would be too many series."""
     path = getattr(scope.get("route"), "path", OTHER)
-    return path if isinstance(path, str) else OTHER
+    return path.replace(":path}", "}") if isinstance(path, str) else OTHER
 
 
 def _line(scope: Scope, status: int, sent: int, seconds: float) -> str:

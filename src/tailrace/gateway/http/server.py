@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import socket
-from collections.abc import Coroutine, Generator, Sequence
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -42,14 +42,17 @@ class HttpServer:
         """Open connections."""
         return len(self._server.server_state.connections)
 
-    async def serve(self, sockets: Sequence[socket.socket], stop: asyncio.Event) -> None:
-        """Serves until `stop` is set; then finishes the responses that are under way."""
+    async def serve(
+        self, sockets: Sequence[socket.socket], stop: asyncio.Event, stopping: Callable[[], None] = lambda: None
+    ) -> None:
+        """Serves until `stop` is set; then calls `stopping`, and finishes the responses that are under way."""
         waiting = asyncio.ensure_future(stop.wait())
         serving = asyncio.ensure_future(self._server.serve(list(sockets)))
         try:
             await asyncio.wait((waiting, serving), return_when=asyncio.FIRST_COMPLETED)
         finally:
             waiting.cancel()
+            stopping()
             self._server.should_exit = True
             await serving
 

@@ -8,7 +8,7 @@ from tailrace.client.cluster.cluster import Cluster
 from tailrace.client.cluster.metadata import TopicPartition
 from tailrace.client.errors import CorruptRecords
 from tailrace.client.fetch_once import Fetched, fetch_once
-from tailrace.client.offsets import EARLIEST, LATEST, list_offsets
+from tailrace.client.offsets import LATEST, list_offsets
 from tailrace.gateway.kafka.threads import Threads
 from tailrace.records.errors import CorruptBatch
 from tailrace.records.record import Record, decode_records
@@ -100,6 +100,3 @@ def page_of(fetched: Fetched, offset: int, records_max: int) -> Page:
 def record_bytes(record: Record) -> int:
     headers = sum(len(name) + len(value or b"") for name, value in record.headers)
     return len(record.key or b"") + len(record.value or b"") + headers
-
-
-__all__ = ["EARLIEST", "LATEST", "Page", "Reader"]

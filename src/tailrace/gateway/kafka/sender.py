@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from tailrace.client.cluster.cluster import Cluster
 from tailrace.client.cluster.metadata import TopicPartition
-from tailrace.client.errors import ClientError, Refused, TopicNotFound
+from tailrace.client.errors import Refused, TopicNotFound
 from tailrace.client.produce import UNKNOWN_OFFSET, Producer
 from tailrace.gateway.kafka.threads import Threads
 from tailrace.records.record import Record, encode_batch
@@ -190,6 +190,3 @@ def _fail(pieces: "list[_Piece]", error: Exception) -> None:
         if not piece.written.done():
             piece.written.set_exception(error)
             piece.written.exception()  # its request may be gone, and not look
-
-
-__all__ = ["ClientError", "Sender", "numbered"]
