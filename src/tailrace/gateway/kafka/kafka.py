@@ -53,7 +53,7 @@ class Kafka:
         return await self.threads.run(lambda: self.cluster.topic(name, may_create=may_create))
 
     def close(self) -> None:
-        """Does not wait for requests that are under way."""
+        """Waits for calls that run: for a moment, or until they give up on a broker that does not answer."""
         self.sender.close()
         self.threads.close()
         for view in self._views.values():

@@ -35,5 +35,5 @@ class Threads:
             future.exception()  # the caller may be gone, and not look
 
     def close(self) -> None:
-        """Does not wait for calls that run."""
-        self._executor.shutdown(wait=False, cancel_futures=True)
+        """Waits for calls that run; those that wait for a thread are cancelled."""
+        self._executor.shutdown(cancel_futures=True)
