@@ -9,6 +9,7 @@ Read in this order; a folder or module imports only those above it in this list:
     errors      what clients are told about an error of Kafka's
     topics/     /v1/topics: write, read, and see which there are
     groups      /v1/groups
+    description /v1/openapi.json and /docs
     health      /healthz, /readyz and /metrics
     service     the app, its clients and its server put together
     process     runs the service as a child process of the broker

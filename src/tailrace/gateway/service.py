@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
+from tailrace.gateway.description import routes_about
 from tailrace.gateway.errors import problem_of
 from tailrace.gateway.groups import Groups
 from tailrace.gateway.health import Health
@@ -52,7 +53,11 @@ class Gateway:
             *Groups(self.kafka).endpoints(),
         ]
         app = app_of(
-            [*routes_of(self.endpoints, problem_of), *self._health.routes()],
+            [
+                *routes_of(self.endpoints, problem_of),
+                *routes_about(self.endpoints, has_token=access.token is not None),
+                *self._health.routes(),
+            ],
             self.metrics,
             AllowedHosts(access.host, settings.hosts),
             access.token,

@@ -3,6 +3,8 @@
 problems    errors as `application/problem+json`
 parameters  parameters of a query: read, checked and described
 endpoints   routes with their descriptions
+openapi     the OpenAPI description of endpoints
+docs_page   the same for people
 bodies      bodies of requests, within limits
 waits       requests that wait for something
 guard       who may use the gateway: Host, Origin and token
