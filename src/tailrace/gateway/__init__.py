@@ -6,6 +6,7 @@ Read in this order; a folder or module imports only those above it in this list:
     metrics     the figures for Prometheus
     http/       what is HTTP: connections, and the server
     kafka/      what is Kafka: blocking calls of the private client, in threads
+    idempotency/ requests with an Idempotency-Key: written once
     errors      what clients are told about an error of Kafka's
     topics/     /v1/topics: write, read, and see which there are
     groups      /v1/groups

@@ -17,6 +17,7 @@ from tailrace.gateway.http.connection import HEAD_BYTES_MAX, Limits
 from tailrace.gateway.http.endpoints import routes_of
 from tailrace.gateway.http.server import HttpServer
 from tailrace.gateway.http.waits import Waits
+from tailrace.gateway.idempotency.keys import Keys
 from tailrace.gateway.kafka.kafka import Kafka
 from tailrace.gateway.metrics import Metrics
 from tailrace.gateway.settings import Settings
@@ -43,11 +44,12 @@ class Gateway:
         """Raises BadProperties. Connects to no broker yet."""
         self.metrics = Metrics()
         self.kafka = Kafka(properties)
+        self.keys = Keys(properties, settings.idempotency_keys, settings.idempotency_ms)
         self._waits = Waits(settings.waiting_max)
         self._health = Health(self.kafka.cluster, self.metrics)
         bodies = Bodies(settings.body_bytes_max)
         self.endpoints = [
-            Producing(self.kafka, bodies).endpoint(),
+            Producing(self.kafka, self.keys, bodies).endpoint(),
             Consuming(self.kafka, self._waits).endpoint(),
             *Catalog(self.kafka).endpoints(),
             *Groups(self.kafka).endpoints(),
@@ -69,6 +71,7 @@ class Gateway:
         for name, text, value in (
             ("connections", "Open connections of HTTP clients.", lambda: self._server.connections),
             ("waiting", "HTTP requests that wait for messages.", lambda: self._waits.waiting),
+            ("idempotency_keys", "Values of Idempotency-Key that are remembered.", lambda: self.keys.store.keys),
             ("bodies_bytes", "Memory that is reserved for bodies of HTTP requests.", lambda: bodies.held),
         ):
             self.metrics.gauge(f"tailrace_http_{name}", text, value)
@@ -78,12 +81,14 @@ class Gateway:
     ) -> None:
         """Serves until `stop` is set. `show` is given each new page of metrics."""
         showing = asyncio.ensure_future(self._show(show)) if show is not None else None
+        self.keys.start()
         try:
             await self._server.serve(sockets, stop, self._waits.stop)
         finally:
             if showing is not None:
                 showing.cancel()
             self._health.close()
+            self.keys.close()
             self.kafka.close()
 
     async def _show(self, show: Callable[[str], None]) -> None:

@@ -14,14 +14,13 @@ from tailrace.client.cluster.cluster import Cluster
 from tailrace.client.cluster.metadata import TopicPartition
 from tailrace.client.errors import Refused, TopicNotFound
 from tailrace.client.produce import UNKNOWN_OFFSET, Producer
+from tailrace.gateway.kafka.batches import BATCH_BYTES, batches_of, size_of
 from tailrace.gateway.kafka.threads import Threads
 from tailrace.records.record import Record, encode_batch
 
 THREADS = 16
 TOPIC_THREADS = 4
-BATCH_BYTES = 256 << 10  # of several messages; a single one may be larger
 LANES_MAX = 1000
-RECORD_OVERHEAD = 32  # bytes of a record besides its key, value and headers, at most
 PRODUCER_IDLE_S = 600.0  # brokers forget producers that are idle for long
 
 
@@ -43,7 +42,7 @@ class Sender:
         refused.
         """
         lane = self._lane(partition)
-        pieces = [_Piece(piece, asyncio.get_running_loop().create_future()) for piece in _split(records)]
+        pieces = [_Piece(batch, asyncio.get_running_loop().create_future()) for batch in batches_of(records)]
         lane.waiting.extend(pieces)
         self._start(lane)
         offsets: list[int | None] = []
@@ -122,10 +121,11 @@ class Sender:
 class _Piece:
     """Records that go into one batch together."""
 
-    __slots__ = ("records", "written")
+    __slots__ = ("records", "size", "written")
 
     def __init__(self, records: Sequence[Record], written: "asyncio.Future[int]") -> None:
         self.records = records
+        self.size = sum(map(size_of, records))
         self.written = written  # the first offset
 
 
@@ -142,8 +142,8 @@ class _Lane:
 
     def next_pieces(self) -> list[_Piece]:
         pieces = [self.waiting.popleft()]
-        size = sum(map(_size, pieces[0].records))
-        while self.waiting and (size := size + sum(map(_size, self.waiting[0].records))) <= BATCH_BYTES:
+        size = pieces[0].size
+        while self.waiting and (size := size + self.waiting[0].size) <= BATCH_BYTES:
             pieces.append(self.waiting.popleft())
         return pieces
 
@@ -153,36 +153,10 @@ class _Lane:
         producer = self._producer if now - self._used_at < PRODUCER_IDLE_S else None
         self._producer = None  # a producer that has failed cannot be used again
         producer = producer or Producer(cluster)
-        offset = producer.send({self.partition: encode_batch(numbered(records))})[self.partition]
+        numbered = [record._replace(offset=n) for n, record in enumerate(records)]
+        offset = producer.send({self.partition: encode_batch(numbered)})[self.partition]
         self._producer, self._used_at = producer, now
         return offset
-
-
-def numbered(records: Sequence[Record]) -> list[Record]:
-    """Returns the records as those of one batch, with the present time where they have none."""
-    now_ms = time.time_ns() // 1_000_000
-    return [
-        record._replace(offset=n, timestamp=record.timestamp if record.timestamp >= 0 else now_ms)
-        for n, record in enumerate(records)
-    ]
-
-
-def _split(records: Sequence[Record]) -> list[Sequence[Record]]:
-    """Returns the records in runs of at most BATCH_BYTES, or of one record."""
-    runs: list[Sequence[Record]] = []
-    first = size = 0
-    for n, record in enumerate(records):
-        size += _size(record)
-        if size > BATCH_BYTES and n > first:
-            runs.append(records[first:n])
-            first, size = n, _size(record)
-    runs.append(records[first:])
-    return runs
-
-
-def _size(record: Record) -> int:
-    headers = sum(len(name) + len(value or b"") + RECORD_OVERHEAD for name, value in record.headers)
-    return len(record.key or b"") + len(record.value or b"") + headers + RECORD_OVERHEAD
 
 
 def _fail(pieces: "list[_Piece]", error: Exception) -> None:

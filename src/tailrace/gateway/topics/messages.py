@@ -3,8 +3,6 @@
 `util/json_messages` has the form of a message. A value or a key that is neither text nor null is stored as JSON.
 """
 
-from collections.abc import Sequence
-
 from tailrace.gateway.http.problems import Problem
 from tailrace.records.batch import NO_TIMESTAMP
 from tailrace.records.record import Record
@@ -59,11 +57,3 @@ def record_of(row: Row) -> Record:
 
 def row_of(record: Record, partition: int) -> Row:
     return Row(record.key, record.value, tuple(record.headers), record.timestamp, partition, None, record.offset)
-
-
-def placed_by_partition(partitions: Sequence[int]) -> dict[int, list[int]]:
-    """Returns the numbers of the messages that go to each partition, in order."""
-    numbers: dict[int, list[int]] = {}
-    for number, partition in enumerate(partitions):
-        numbers.setdefault(partition, []).append(number)
-    return numbers
