@@ -118,6 +118,7 @@ class Store:
     def _handled(self, requests: Sequence[Keyed]) -> list[Outcome]:
         if self._producer is None:
             self._take_over()
+        self._table.forget(_now_ms())
         known = {request.key: found for request in requests if (found := self._find(request.key)) is not None}
         new = [request for request in requests if request.key not in known]
         written = {one.key: one for one in self._write(new)} if new else {}
