@@ -6,14 +6,20 @@ with RunningGateway(broker.bootstrap) as gateway:
 
 import asyncio
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
+
+from waits import until
 
 from tailrace.gateway.http.server import run_on_loop
 from tailrace.gateway.service import Access, Gateway
 from tailrace.gateway.settings import settings_from
+from tailrace.testing.broker_process import free_port
 
 Result = TypeVar("Result")
 
@@ -63,3 +69,45 @@ class RunningGateway:
         self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join(STOP_S)
         assert not self._thread.is_alive()
+
+
+class GatewayProcess:
+    """`tailrace gateway`, to be killed and started again on the same port."""
+
+    def __init__(self, bootstrap: str, output: Path, *options: str) -> None:
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self._output = output
+        self._options = ("-b", bootstrap, "--listen", f"127.0.0.1:{self.port}", *options)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def start(self) -> None:
+        with self._output.open("ab") as output:
+            command = [sys.executable, "-m", "tailrace", "gateway", *self._options]
+            self._process = subprocess.Popen(command, stdout=output, stderr=output, stdin=subprocess.DEVNULL)
+        until(self._is_up)
+
+    def _is_up(self) -> bool:
+        assert self._process is not None
+        assert self._process.poll() is None, self._output.read_text()
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", self.port)) == 0
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.kill()
