@@ -18,9 +18,11 @@ from tailrace.gateway.http.parameters import integer, string
 from tailrace.gateway.http.problems import Problem
 from tailrace.gateway.kafka.kafka import Kafka
 
-_NAME = string("group", "The name of the group.", 32_000, length_min=1)
+NAME_LENGTH_MAX = 1000
+
+_NAME = string("group", "The name of the group.", NAME_LENGTH_MAX, length_min=1)
 _MAX = integer("max", "How many groups to return.", 1, 10_000, 1000)
-_AFTER = string("after", "Return groups whose names come after this one.", 32_000, "")
+_AFTER = string("after", "Return groups whose names come after this one.", NAME_LENGTH_MAX, "")
 _GROUPS: dict[str, Any] = {
     "type": "object",
     "properties": {

@@ -9,7 +9,7 @@ from starlette.requests import ClientDisconnect, Request
 from tailrace.gateway.http.problems import Problem
 
 BODY_S = 30.0
-TOGETHER = 8  # so many bodies of the largest size may be held at once
+TOGETHER = 16  # so many bodies of the largest size may be held at once
 
 
 class Gone(Exception):
@@ -25,18 +25,18 @@ class Bodies:
 
     @asynccontextmanager
     async def read(self, request: Request) -> AsyncIterator[bytes]:
-        """Gives the body, for which memory is reserved until the end of the block. Raises Problem, and Gone."""
-        reserved = _announced(request, self.bytes_max)
-        if self.held + reserved > TOGETHER * self.bytes_max:
-            raise Problem("too-many-requests", "too many bodies are being received")
-        self.held += reserved
-        try:
-            yield await self._received(request)
-        finally:
-            self.held -= reserved
-
-    async def _received(self, request: Request) -> bytes:
+        """Gives the body, whose memory counts until the end of the block. Raises Problem, and Gone."""
+        length = request.headers.get("content-length")
+        if length is not None and int(length) > self.bytes_max:  # the parser lets nothing but digits pass
+            raise _too_large(self.bytes_max)
         parts: list[bytes] = []
+        try:
+            await self._receive(request, parts)
+            yield parts[0] if len(parts) == 1 else b"".join(parts)
+        finally:
+            self.held -= sum(map(len, parts))
+
+    async def _receive(self, request: Request, parts: list[bytes]) -> None:
         size = 0
         try:
             async with asyncio.timeout(BODY_S):
@@ -44,22 +44,14 @@ class Bodies:
                     size += len(part)
                     if size > self.bytes_max:
                         raise _too_large(self.bytes_max)
+                    if self.held + len(part) > TOGETHER * self.bytes_max:
+                        raise Problem("too-many-requests", "too many bodies are held at once")
+                    self.held += len(part)
                     parts.append(part)
         except TimeoutError:
             raise Problem("request-timeout", f"the body was not complete after {BODY_S:.0f} s") from None
         except ClientDisconnect:
             raise Gone from None
-        return parts[0] if len(parts) == 1 else b"".join(parts)
-
-
-def _announced(request: Request, bytes_max: int) -> int:
-    """The length of the body, the largest one if the head does not say it. Raises Problem for one that is longer."""
-    length = request.headers.get("content-length")
-    if length is None:
-        return bytes_max
-    if int(length) > bytes_max:  # the parser lets nothing but digits pass
-        raise _too_large(bytes_max)
-    return int(length)
 
 
 def _too_large(bytes_max: int) -> Problem:

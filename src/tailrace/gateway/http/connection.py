@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from tailrace.gateway.http.problems import Problem
+
 HEAD_BYTES_MAX = 64 << 10
 HEAD_S = 10.0
 MESSAGE_S = 40.0
@@ -28,7 +30,7 @@ class Limits(NamedTuple):
 
 
 class TooMuch(Exception):
-    """The request exceeds a limit; uvicorn answers it with 400, and closes the connection."""
+    """The request exceeds a limit; it is answered with 400, and the connection closed."""
 
 
 class BoundedConnection(HttpToolsProtocol):
@@ -59,8 +61,18 @@ class BoundedConnection(HttpToolsProtocol):
         if self._in_head and self._patience is None:
             self._be_patient(HEAD_S)
         super().data_received(data)
-        if self._taken > (HEAD_BYTES_MAX if self._in_head else self.limits.message_bytes):
+        if self._in_head and self._taken > HEAD_BYTES_MAX:
+            self.send_400_response(f"the head of a request may have {HEAD_BYTES_MAX} bytes")
+            self._in_head = False
+        elif self._taken > self.limits.message_bytes:
             self.transport.abort()
+
+    def send_400_response(self, msg: str) -> None:
+        """Answers a request that is no HTTP, or too large, and closes the connection."""
+        response = Problem("bad-request", msg).response()
+        head = "".join(f"{name.decode()}: {value.decode()}\r\n" for name, value in response.raw_headers)
+        self.transport.write(f"HTTP/1.1 400 Bad Request\r\n{head}connection: close\r\n\r\n".encode() + response.body)
+        self.transport.close()
 
     def on_headers_complete(self) -> None:
         if len(self.pipeline) >= PIPELINED_MAX:

@@ -19,10 +19,10 @@ class Position(NamedTuple):
 
 
 def position_of(text: str, now: datetime) -> Position:
-    """Times without a zone are UTC. Raises ValueError."""
+    """Takes a text of some dozen characters. Times without a zone are UTC. Raises ValueError."""
     text = text.strip()
     if text.isascii() and text.isdigit():
-        if len(text) > len(str(OFFSET_MAX)) or int(text) > OFFSET_MAX:
+        if int(text) > OFFSET_MAX:
             raise ValueError(f"an offset is at most {OFFSET_MAX}")
         return Position(int(text), None)
     if text in _ENDS:

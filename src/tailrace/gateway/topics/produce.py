@@ -32,8 +32,9 @@ RAW = "application/octet-stream"
 IDEMPOTENCY_KEY = "Idempotency-Key"
 REPLAYED = "Idempotency-Replayed"
 KEY_LENGTH_MAX = 255
+KEY_CHARACTERS_MAX = 4000  # in an address; a body takes longer ones
 OWN_TOPICS = "__tailrace_"  # the beginning of their names
-_KEY = string("key", "The key of a message that is the whole body.", 32_000)
+_KEY = string("key", "The key of a message that is the whole body.", KEY_CHARACTERS_MAX)
 _PARTITION = integer("partition", "The partition of a message that is the whole body.", 0, PARTITION_MAX)
 _IDEMPOTENCY_KEY = string(
     IDEMPOTENCY_KEY,

@@ -10,8 +10,8 @@ PARTITION_MAX = (1 << 31) - 1
 _LONG_MAX = (1 << 63) - 1
 
 _TEXT = {"type": ["string", "null"]}
-_HEADER_VALUE: dict[str, Any] = {
-    "oneOf": [
+_HEADER_PART: dict[str, Any] = {
+    "anyOf": [
         _TEXT,
         {
             "type": "object",
@@ -23,8 +23,8 @@ _HEADER_VALUE: dict[str, Any] = {
 }
 _HEADERS: dict[str, Any] = {
     "type": "array",
-    "items": {"type": "array", "prefixItems": [{"type": "string"}, _HEADER_VALUE], "minItems": 2, "maxItems": 2},
-    "description": "Pairs of a name and a value. A value that is not UTF-8 is an object with `base64`.",
+    "items": {"type": "array", "items": _HEADER_PART, "minItems": 2, "maxItems": 2},
+    "description": "Pairs of a name, a text, and a value. A value that is not UTF-8 is an object with `base64`.",
 }
 _BASE64 = {"type": "string", "contentEncoding": "base64"}
 _PARTITION = {"type": "integer", "minimum": 0, "maximum": PARTITION_MAX}
