@@ -35,11 +35,21 @@ def _seconds(name: str) -> str:
     return DEFAULTS[f"tailrace.alert.{name}.seconds"]
 
 
+def _lost(time: str, by: str, selector: str = "") -> str:
+    """Messages lost in this time. `increase` counts from the first sample of a series on, and each reason for which a
+    group loses messages has a series that begins with its first loss.
+    """
+    total = f"sum by ({by}) (tailrace_group_lost_records_total{selector}%s)"
+    now = total % ""
+    return f"{now} - ({total % f' offset {time}'} or 0 * {now})"
+
+
+_WAS_SCRAPED = "and on (instance) tailrace_monitor_updated_timestamp_seconds offset 10m"  # else all losses are new
 ALERTS = (
     Rule("TailraceLossAhead",
          f"min by ({_BY_TOPIC}) (tailrace_group_loss_low_seconds) < {_seconds('loss')}", "1m", "page",
          "group {{ $labels.group }} begins to miss messages of {{ $labels.topic }} in {{ $value | humanizeDuration }}"),
-    Rule("TailraceLoss", f"sum by ({_BY_TOPIC}) (increase(tailrace_group_lost_records_total[10m])) > 0", "", "page",
+    Rule("TailraceLoss", f"{_lost('10m', f'instance, {_BY_TOPIC}')} > 0 {_WAS_SCRAPED}", "", "page",
          "group {{ $labels.group }} has lost messages of {{ $labels.topic }}"),
     Rule("TailraceGroupStopped",
          f'max by ({_BY_TOPIC}) (tailrace_group_state{{state=~"stopped|stalled"}}) == 1', "1m", "warning",
@@ -103,7 +113,7 @@ ROWS = (
         Panel("Disk buffer", "stat", (('min(tailrace_disk_buffer_seconds{rate="today"})', "today"),
                                       ('min(tailrace_disk_buffer_seconds{rate="full"})', "at full speed")), "s", 6, 4),
         Panel("Lost in 24 h", "stat",
-              ((f"sum(increase(tailrace_group_lost_records_total{{{_CHOSEN}}}[24h]))", "lost"),),
+              ((f"sum({_lost('24h', _BY_TOPIC, f'{{{_CHOSEN}}}')})", "lost"),),
               "short", 6, 4),
         Panel("Alerts raised", "stat",
               (('sum(tailrace_alerts{state="raised"}) or vector(0)', "raised"),), "short", 6, 4),

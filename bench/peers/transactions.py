@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from statistics import median
 
 from bench.harness.measure import Demand, Figure, compare, percentile
 from bench.harness.raw_connection import RawConnection
@@ -54,9 +55,10 @@ def _beside(session: Session) -> list[Figure]:
 
     figures = []
     for rate in RATES:
+        rates: list[float] = []
 
-        def beside(rate: int = rate) -> list[float]:
-            with _producers(peer, rate):
+        def beside(rate: int = rate, rates: list[float] = rates) -> list[float]:
+            with _producers(peer, rate, rates):
                 return _ack_times(peer, number)
 
         times, base = session.bench.take_turns(f"acks=1 beside {rate}/s", session.bench.pick(5, 2), beside, alone)
@@ -69,6 +71,7 @@ def _beside(session: Session) -> list[Figure]:
                 [1e6 * percentile(one, 99) for one in base],
                 "ours without them",
                 demanded=Demand("ratio", "most", 2.0) if rate == RATES[0] else None,
+                note=_done(rates),
             )
         )
     return figures
@@ -78,6 +81,7 @@ def _consumers(session: Session) -> list[Figure]:
     """A plain consumer of another topic, beside 100 transactions a second, on ours."""
     peer, size = session.ours, 1000
     count = session.bench.pick(100, 10) * MB // size
+    rates: list[float] = []
     with peer.topic("beside-transactions") as topic:
         tools.c_produce(peer.broker, topic, size, count, "none")
 
@@ -85,7 +89,7 @@ def _consumers(session: Session) -> list[Figure]:
             return tools.c_consume(peer.broker, topic, size, count).messages_per_second
 
         def beside() -> float:
-            with _producers(peer, 100):
+            with _producers(peer, 100, rates):
                 return alone()
 
         ours, base = session.bench.take_turns("consumer beside", session.bench.pick(5, 2), beside, alone)
@@ -98,27 +102,36 @@ def _consumers(session: Session) -> list[Figure]:
             base,
             "ours without them",
             demanded=Demand("ratio", "least", 0.8),
+            note=_done(rates),
         )
     ]
 
 
 @contextmanager
-def _producers(peer: Peer, rate: int) -> Iterator[None]:
+def _producers(peer: Peer, rate: int, rates: list[float]) -> Iterator[None]:
+    """While they run; on return, `rates` has how many transactions there were in a second."""
     with peer.topic("many-transactions", PRODUCERS) as topic:
-        where = [peer.broker.host, str(peer.broker.port), topic, str(PRODUCERS), str(rate), "600"]
+        where = [peer.broker.host, str(peer.broker.port), topic, str(PRODUCERS), str(rate)]
         process = subprocess.Popen(
-            [sys.executable, "-m", "bench.programs.transact", *where], stdout=subprocess.PIPE, text=True
+            [sys.executable, "-m", "bench.programs.transact", *where],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
         try:
             assert process.stdout is not None
             if process.stdout.readline() != "started\n":
                 raise RuntimeError("the transactional producers did not start")
             yield
+            said, _ = process.communicate(timeout=60)
+            rates.append(float(said))
         finally:
             process.kill()
-            process.wait()
-            if process.stdout is not None:
-                process.stdout.close()
+            process.communicate()
+
+
+def _done(rates: list[float]) -> str:
+    return f"{median(rates):.0f} transactions/s were done"
 
 
 def _ack_times(peer: Peer, number: int) -> list[float]:

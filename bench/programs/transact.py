@@ -1,9 +1,10 @@
 """Many transactional producers at once, in threads.
 
-    python -m bench.programs.transact HOST PORT TOPIC PRODUCERS RATE SECONDS
+    python -m bench.programs.transact HOST PORT TOPIC PRODUCERS RATE
 
 Each producer writes to a partition of its own, one message a transaction; all of them together make RATE transactions a
-second. Prints "started" once they have begun, and at the end the number of transactions.
+second. Prints "started" once they have begun. They end with the standard input; then it prints how many there were in a
+second.
 """
 
 import sys
@@ -14,21 +15,18 @@ from bench.harness.transactions import TransactionalProducer
 
 
 def main() -> None:
-    host, port, topic, producers, rate, seconds = sys.argv[1:]
+    host, port, topic, producers, rate = sys.argv[1:]
     count = int(producers)
     done = [0] * count
     ready = threading.Barrier(count + 1)
-    until: list[float] = []
+    is_over = threading.Event()
 
     def work(number: int) -> None:
         with TransactionalProducer(host, int(port), f"{topic}-{number}", topic, number) as producer:
             producer.transact(1)
             ready.wait()
             due, pause = time.perf_counter() + number / float(rate), count / float(rate)
-            while (now := time.perf_counter()) < until[0]:
-                if due > now:
-                    time.sleep(min(due - now, max(until[0] - now, 0)))
-                    continue
+            while not is_over.wait(max(0.0, due - time.perf_counter())):
                 due += pause
                 producer.transact(1)
                 done[number] += 1
@@ -36,13 +34,15 @@ def main() -> None:
     threads = [threading.Thread(target=work, args=(number,)) for number in range(count)]
     for thread in threads:
         thread.start()
-    until.append(float("inf"))
     ready.wait()
-    until[0] = time.perf_counter() + float(seconds)
+    start = time.perf_counter()
     print("started", flush=True)
+    sys.stdin.read()
+    is_over.set()
+    elapsed = time.perf_counter() - start
     for thread in threads:
         thread.join()
-    print(sum(done))
+    print(sum(done) / elapsed)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from tailrace.backup.restore import restore
 from tailrace.backup.store import Store, WritableStore
 from tailrace.broker.metadata.internal_topics import read_batches
 from tailrace.log.disk.os_files import OperatingSystemFiles
-from tailrace.log.files.checkpoints import RESTORED_FILE
+from tailrace.log.files.checkpoints import FORMAT_FILE, RESTORED_FILE
 from tailrace.log.layout import names as log_names
 from tailrace.log.log import Log
 from tailrace.protocol.errors import ErrorCode
@@ -302,6 +302,7 @@ def test_transactions_of_the_first_producer_are_not_torn(tmp_path: Path) -> None
             offset = restored.broker.groups.offsets.get("billing", "orders", 0)
             assert offset is not None
             assert offset.offset == 1
+            assert (tmp_path / "restored" / FORMAT_FILE).read_text() == "3\n", "older releases refuse it"
 
 
 def test_a_log_is_not_cut_behind_what_it_was_compacted_with(tmp_path: Path) -> None:

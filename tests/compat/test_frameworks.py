@@ -17,8 +17,10 @@ import pytest
 from compat.brokers import BrokerProcess, new_broker
 from compat.clients.confluent import ConfluentClient
 from compat.conftest import running
-from compat.contract import Message, Received
+from compat.contract import Consumer, Message, Received
 from compat.groups import SETTINGS, Group
+from confluent_kafka import Consumer as Member
+from waits import until
 
 pytestmark = [pytest.mark.needs("frameworks"), pytest.mark.slow]
 
@@ -125,3 +127,54 @@ def check_group(group: Group, reference: ConfluentClient) -> None:
     ends = {(topic, n): reference.offset(topic, "latest", partition=n) for topic, n in group.ends}
     committed = {place: offset for place, offset in group.offsets().items() if place in ends}
     assert committed == ends
+
+
+@pytest.mark.parametrize("kind", ["faststream-confluent", "faststream-aiokafka"])
+def test_a_group_of_a_framework_changes_its_protocol_and_back_while_it_works(
+    kind: str, broker: BrokerProcess, reference: ConfluentClient, name: str, tmp_path: Path
+) -> None:
+    """FastStream stays a classic member, whatever the others speak. Nothing is skipped."""
+    source, target = f"{name}-source", f"{name}-target"
+    reference.create_topic(source, partitions=PARTITIONS)
+    reference.create_topic(target)
+    where = {"BROKER": broker.bootstrap, "GROUP": f"{name}-group", "SOURCE": source, "TARGET": target}
+    group = Group(broker.bootstrap, where["GROUP"], {source: PARTITIONS}, tmp_path)
+    program = Program(kind, tmp_path, where)
+    with program.running(), reference.consumer(target, 0) as greetings:
+        shared = Shared(reference, source, greetings)
+        shared.deliver(range(COUNT))
+        assert group.description().type.name == "CLASSIC"
+        settings = {"bootstrap.servers": broker.bootstrap, "group.id": where["GROUP"], "group.protocol": "consumer"}
+        with contextlib.closing(Member(settings | {"auto.offset.reset": "earliest"})) as member:
+            member.subscribe([source])
+            until(lambda: member.poll(0.1) is None and bool(member.assignment()), SECONDS)
+            assert 0 < len(member.assignment()) < PARTITIONS, "the program has some, too"
+            assert group.description().type.name == "CONSUMER"
+            shared.deliver(range(COUNT, 2 * COUNT), member)
+        shared.deliver(range(2 * COUNT, 3 * COUNT))
+        assert group.description().type.name == "CLASSIC"
+
+
+class Shared:
+    """What a program and a member of its group are given together."""
+
+    def __init__(self, reference: ConfluentClient, source: str, greetings: Consumer) -> None:
+        self._reference = reference
+        self._source = source
+        self._greetings = greetings
+
+    def deliver(self, names: range, member: Member | None = None) -> None:
+        """Produces messages with these names, and waits until each of them has come to one of both."""
+        feed(self._reference, self._source, names)
+        missing = {f"guest {n}" for n in names}
+
+        def has_all_come() -> bool:
+            missing.difference_update(
+                text.removeprefix("Hello, ") for text in texts(self._greetings.take(1, within=0.2))
+            )
+            message = member.poll(0) if member is not None else None
+            if message is not None and message.error() is None:
+                missing.discard(json.loads(message.value() or b"{}")["name"])
+            return not missing
+
+        until(has_all_come, SECONDS)

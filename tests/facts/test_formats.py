@@ -1,11 +1,14 @@
 """Formats of published topics: what is written is read, and what is no record of them is refused."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.facts import losses, positions, segments
+from tailrace.facts import lag, losses, positions, segments
 from tailrace.facts.document import UnreadableFact
+from tailrace.facts.lag import GroupLag, LagRow
 from tailrace.facts.losses import Loss, LossKind, LossReason
 from tailrace.facts.positions import GroupPositions
 from tailrace.facts.segments import PartitionFact, SegmentFact
@@ -70,10 +73,36 @@ def test_positions_are_read_as_they_were_written(group: GroupPositions) -> None:
     assert positions.decode(group.encode()) == group
 
 
-@pytest.mark.parametrize(
-    "decode", [losses.decode, segments.decode, positions.decode], ids=["losses", "segments", "positions"]
+GROUP_LAG = GroupLag(
+    "billing", 0, True, (LagRow("orders", 0, 3, 0, 9, 6, None, True, 5, 1.5, 0, None, 7, "age", "ok", 0, False),)
 )
-@pytest.mark.parametrize("value", [b"", b"\xff", b"[]", b"{}", b'{"version":2}', b'{"version":1}', b'{"version":"1"}'])
+
+
+def test_lag_is_read_as_it_was_written() -> None:
+    assert lag.decode_group(GROUP_LAG.encode()) == GROUP_LAG
+
+
+@pytest.mark.parametrize("field", LagRow._fields)
+def test_a_row_of_lag_with_a_value_of_another_type_is_refused(field: str) -> None:
+    wrong: Any = {field: ["x"]}
+    row = GROUP_LAG.rows[0]._replace(**wrong)
+    with pytest.raises(UnreadableFact):
+        lag.decode_group(GROUP_LAG._replace(rows=(row,)).encode())
+
+
+@pytest.mark.parametrize(
+    "decode",
+    [losses.decode, segments.decode, positions.decode, lag.decode_group, lag.decode_beat],
+    ids=["losses", "segments", "positions", "lag", "beat"],
+)
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(b"", b"\xff", b"[]", b"{}", b'{"version":2}', b'{"version":1}', b'{"version":"1"}', b"[" * 100_000),
+        b'{"version":1,"group":"\\ud800","at":1,"has_members":true,"rows":[]}',
+    ],
+    ids=lambda value: value[:20].decode(errors="replace"),
+)
 def test_what_is_no_record_of_the_topic_is_refused(decode, value: bytes) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(UnreadableFact):
         decode(value)

@@ -8,9 +8,11 @@ import pytest
 from tailrace.facts.alerts import Alert, AlertRule, AlertState
 from tailrace.facts.lag import GroupLag, LagRow
 from tailrace.facts.losses import Loss, LossKind, LossReason
+from tailrace.monitor import exposition
 from tailrace.monitor.alerts.rules import Measurement
 from tailrace.monitor.exposition import FAMILIES, render
 from tailrace.monitor.figures.buffers import Buffer
+from tailrace.server.children import child
 
 NOW = 1_800_000_000_000
 SAMPLE = re.compile(r"(\w+)(?:\{(.*)\})? (\S+)")
@@ -88,6 +90,27 @@ def test_above_the_limit_of_series_metrics_are_by_group_and_topic() -> None:
     assert found["tailrace_group_state", place | {("state", "slow")}] == 1
     assert not any(name == "kafka_consumergroup_group_lag" for name, _ in found)
     assert any(name == "kafka_consumergroup_group_sum_lag" for name, _ in found)
+
+
+def test_a_page_that_would_be_too_long_leaves_out_partitions_and_then_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, by_topic = everything(), everything(series_max=1)
+    assert len(by_topic.encode()) < len(whole.encode()) - 1
+    for limit, expected in ((len(whole.encode()), whole), (len(whole.encode()) - 1, by_topic)):
+        monkeypatch.setattr(exposition, "PAGE_BYTES_MAX", limit)
+        assert names(everything()) == names(expected)
+    monkeypatch.setattr(exposition, "PAGE_BYTES_MAX", len(by_topic.encode()) - 500)
+    left = names(everything())
+    assert {"tailrace_monitor_updated_timestamp_seconds", "tailrace_alerts", "tailrace_disk_buffer_seconds"} <= left
+    assert not any(name.startswith("tailrace_group_") for name in left)
+
+
+def names(text: str) -> set[str]:
+    return {name for name, _ in samples(text)}
+
+
+def test_the_broker_takes_the_longest_page_of_the_monitor() -> None:
+    """A page of 20,000 partitions of groups, the default limit, is one of some 35 MiB."""
+    assert exposition.PAGE_BYTES_MAX + child.READ_BYTES < child.PAGE_BYTES_MAX
 
 
 @pytest.mark.parametrize("series_max", [1, 100])

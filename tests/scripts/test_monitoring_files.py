@@ -61,6 +61,13 @@ def test_the_rules_are_rules_of_prometheus(script: ModuleType) -> None:
     assert all({"expr", "labels", "annotations"} <= rule.keys() for rule in group["rules"])
 
 
+def test_the_first_loss_of_a_group_counts() -> None:
+    """Its series begins with it, and `increase` needs a sample before."""
+    for text in (RULES.read_text(), *texts(json.loads(DASHBOARD.read_text()))):
+        assert "increase(tailrace_group_lost" not in text
+    assert "offset 10m or 0 *" in RULES.read_text().replace(")", "")
+
+
 def test_each_rule_of_ours_that_prometheus_can_see_is_there(script: ModuleType) -> None:
     names = {re.sub(r"(?<!^)([A-Z])", r"_\1", rule.name.removeprefix("Tailrace")).lower() for rule in script.ALERTS}
     assert set(AlertRule) - names == {AlertRule.HOLD_NEARLY_FULL}  # tailrace_backlog_state is of the broker

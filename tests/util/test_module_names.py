@@ -16,6 +16,7 @@ NOT_MODULES = {
     "tailrace.journal": "a file in a data directory",
     "tailrace.librdkafka": "a logger, of the client library",
     "tailrace.options": "a key in the metadata of a table's column",
+    "tailrace.restored": "a file in a data directory",
     "tailrace.service": "a systemd unit",
     "tailrace.spark.pipeline": "a logger, and a property of Spark's jobs",
 }

@@ -180,6 +180,7 @@ class Creation:
 
     def _commit(self) -> Result:
         manifest = self._manifest
+        manifest.data_format = _format_of(self._source)  # the first transaction may have raised it meanwhile
         manifest.damage = [damage.as_json() for damage in damage_of(self._store, manifest, self._suspects, Copied())]
         manifest.copied_bytes = self._copied.stored_bytes
         manifest.ended_ms = self._now_ms()

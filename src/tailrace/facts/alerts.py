@@ -4,17 +4,20 @@
     silence  written by `tailrace alert silence`: alerts that it covers are raised, but not delivered
     test     written by `tailrace alert test`, and again by the monitor with what became of it
 
-Times are milliseconds since 1970.
+Times are milliseconds since 1970. Any client may write to the topic: what this release cannot read is skipped.
 """
 
 from collections.abc import Iterable
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from tailrace.facts import document
-from tailrace.facts.document import UnreadableFact
+from tailrace.facts.document import Check, UnreadableFact, is_flag, is_number, is_text, is_time, optional
 
 VERSION = 1
+KEPT_MAX = 100_000  # alerts, silences, and tests, of each; more are skipped
+
+T = TypeVar("T")
 
 
 class AlertRule(StrEnum):
@@ -159,11 +162,14 @@ class AlertBook:
         fields = document.decode(value, VERSION)
         try:
             if kind == "alert":
-                self.alerts[key] = _alert(fields)
+                alert = _alert(fields)
+                _keep(self.alerts, key, alert, alert.key.encode())
             elif kind == "silence":
-                self.silences[key] = Silence(**fields)
+                silence = _silence(fields)
+                _keep(self.silences, key, silence, silence.key)
             elif kind == "test":
-                self.tests[key] = DeliveryTest(**fields)
+                test = _test(fields)
+                _keep(self.tests, key, test, test.key)
         except (KeyError, TypeError, ValueError) as error:
             raise UnreadableFact(f"not a record about alerts: {error}") from None
 
@@ -177,9 +183,43 @@ class AlertBook:
         return sorted(alerts, key=lambda one: (-one.since, one.alert_id))
 
 
+def _keep(kept: dict[bytes, T], key: bytes, value: T, own_key: bytes) -> None:
+    """A record under a key that is not its own could not be replaced."""
+    if key != own_key:
+        raise UnreadableFact("the key is that of another record")
+    if key in kept or len(kept) < KEPT_MAX:
+        kept[key] = value
+
+
+_ALERT: dict[str, Check] = {
+    **dict.fromkeys(("group", "topic", "message"), is_text),
+    **dict.fromkeys(("since", "at"), is_time),
+    **dict.fromkeys(("partition", "value", "told_value"), optional(is_number)),
+    "threshold": is_number,
+    "told_at": optional(is_time),
+    "is_final": is_flag,
+}
+_SILENCE: dict[str, Check] = {**dict.fromkeys(("group", "rule", "topic"), is_text), "until": is_time}
+
+
 def _alert(fields: dict[str, Any]) -> Alert:
+    document.require(fields, _ALERT)
     rule, state = AlertRule(fields["rule"]), AlertState(fields["state"])
     return Alert(**{**fields, "rule": rule, "state": state})
+
+
+def _silence(fields: dict[str, Any]) -> Silence:
+    document.require(fields, _SILENCE)
+    return Silence(**fields)
+
+
+def _test(fields: dict[str, Any]) -> DeliveryTest:
+    document.require(fields, {"test_id": is_text, "to": is_text, "at": is_time, "outcomes": optional(_are_outcomes)})
+    return DeliveryTest(**fields)
+
+
+def _are_outcomes(value: object) -> bool:
+    return isinstance(value, dict) and all(map(is_text, value.values()))
 
 
 def as_json(alert: Alert, time: Any, silenced_until: int | None = None) -> dict[str, Any]:

@@ -3,13 +3,16 @@
 The monitor writes the record of a group when it changes, at most once in 15 seconds, a tombstone when the group is
 gone, and the beat each round: a record is fresh while the beat is. Rows have moments instead of durations, so that a
 group that stands still needs no new record: `lag_seconds` and the like follow from the time at which a row is read.
+
+Any client may write to the topic: what is no record of the monitor is refused.
 """
 
 from collections.abc import Callable
+from types import NoneType
 from typing import Any, NamedTuple, TypeVar
 
 from tailrace.facts import document
-from tailrace.facts.document import UnreadableFact
+from tailrace.facts.document import UnreadableFact, is_flag, is_number, is_text, is_time
 
 T = TypeVar("T")
 
@@ -64,6 +67,13 @@ class LagRow(NamedTuple):
         return None if self.loss_low_at is None else max(0, self.loss_low_at - now_ms) / 1000
 
 
+_NUMBER, _MAYBE = (int, float), (int, float, NoneType)
+_ROW_TYPES: tuple[tuple[type, ...], ...] = (
+    *((str,), (int,), (int,), (int,), (int,), (int,), _MAYBE, (bool,), _MAYBE, _NUMBER, _NUMBER, _MAYBE, _MAYBE),
+    *((str, NoneType), (str,), (int,), (bool,)),
+)  # of the fields of a LagRow
+
+
 class GroupLag(NamedTuple):
     """All rows of a group, as of `at`."""
 
@@ -105,7 +115,10 @@ def decode_group(value: bytes) -> GroupLag:
     """Raises UnreadableFact."""
 
     def read(fields: dict[str, Any]) -> GroupLag:
+        document.require(fields, {"group": is_text, "at": is_time, "has_members": is_flag})
         rows = tuple(LagRow(*row) for row in fields.pop("rows"))
+        if not all(all(map(isinstance, row, _ROW_TYPES)) for row in rows):
+            raise UnreadableFact("not a row of the monitor")
         return GroupLag(**fields, rows=rows)
 
     return _read(value, read)
@@ -113,7 +126,12 @@ def decode_group(value: bytes) -> GroupLag:
 
 def decode_beat(value: bytes) -> Beat:
     """Raises UnreadableFact."""
-    return _read(value, lambda fields: Beat(**fields))
+
+    def read(fields: dict[str, Any]) -> Beat:
+        document.require(fields, {"at": is_time, "interval_ms": is_number, "source": is_text})
+        return Beat(**fields)
+
+    return _read(value, read)
 
 
 def _read(value: bytes, read: Callable[[dict[str, Any]], T]) -> T:

@@ -12,7 +12,7 @@ from tailrace.gateway.http.server import run_on_loop
 from tailrace.gateway.service import Access, Gateway
 from tailrace.gateway.settings import Settings
 from tailrace.util import logging
-from tailrace.util.addresses import shown
+from tailrace.util.host_port import shown
 
 logger = standard_logging.getLogger("tailrace.gateway")
 

@@ -4,16 +4,18 @@ Names that begin with `kafka_` are those of kafka-lag-exporter and klag-exporter
 on working. Labels that are always empty are left out: to Prometheus that is the same.
 
 With more partitions of groups than `tailrace.monitor.series.max`, metrics are by group and topic, without a partition:
-sums of records and bytes, and the worst of all times.
+sums of records and bytes, and the worst of all times. So they are where the page would be longer than `PAGE_BYTES_MAX`;
+if it still is, those of groups and topics are left out.
 """
 
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from enum import IntEnum
 from itertools import groupby
 from typing import NamedTuple
 
-from tailrace.facts.alerts import Alert
+from tailrace.facts.alerts import Alert, AlertRule, AlertState
 from tailrace.facts.lag import LagRow
 from tailrace.monitor.alerts.rules import Measurement
 
@@ -71,6 +73,7 @@ FAMILIES: dict[str, Family] = {
     "kafka_partition_earliest_offset": Family("gauge", "Start of the partition.", _KAFKA_PARTITION),
     "kafka_consumergroup_poll_time_ms": Family("gauge", "Duration of a measurement.", ("cluster_name",)),
 }
+PAGE_BYTES_MAX = 48 << 20  # less than the broker takes
 _STATES = ("stopped", "stalled", "rewound", "slow", "ok")  # the worst first
 
 Labels = tuple[object, ...]
@@ -112,6 +115,14 @@ def _number(value: float) -> str:
     return str(int(value)) if value == int(value) else repr(round(value, 6))
 
 
+class Detail(IntEnum):
+    """What metrics are by: the more, the longer the page."""
+
+    CLUSTER = 0
+    TOPIC = 1
+    PARTITION = 2
+
+
 def render(
     measured: Measurement,
     alerts: Iterable[Alert],
@@ -120,29 +131,50 @@ def render(
     series_max: int,
     cluster_name: str,
 ) -> str:
+    counts = Counter((alert.rule, alert.state) for alert in alerts)
+    rows = sum(len(group.rows) for group in measured.groups)
+    for detail in (Detail.PARTITION, Detail.TOPIC) if rows <= series_max else (Detail.TOPIC,):
+        text = _page(measured, counts, deliveries, detail, series_max, cluster_name)
+        if (len(text) if text.isascii() else len(text.encode())) <= PAGE_BYTES_MAX:
+            return text
+    return _page(measured, counts, deliveries, Detail.CLUSTER, series_max, cluster_name)
+
+
+def _page(
+    measured: Measurement,
+    alerts: Mapping[tuple[AlertRule, AlertState], int],
+    deliveries: Mapping[tuple[str, str], int],
+    detail: Detail,
+    series_max: int,
+    cluster_name: str,
+) -> str:
     page = Page()
     page.put("tailrace_monitor_updated_timestamp_seconds", round(measured.at / 1000, 3))
-    counts = Counter((alert.rule, alert.state) for alert in alerts)
-    for (rule, state), count in sorted(counts.items()):
+    for (rule, state), count in sorted(alerts.items()):
         page.put("tailrace_alerts", count, rule, state)
     for (target, outcome), count in sorted(deliveries.items()):
         page.put("tailrace_alert_deliveries_total", count, target, outcome)
-    has_partitions = sum(len(group.rows) for group in measured.groups) <= series_max
+    for path, buffer in measured.disk_buffers.items():
+        page.put("tailrace_disk_buffer_seconds", buffer.today, path, "today")
+        page.put("tailrace_disk_buffer_seconds", buffer.full, path, "full")
+    page.put("kafka_consumergroup_poll_time_ms", round(measured.seconds * 1000), cluster_name)
+    if detail is not Detail.CLUSTER:
+        _put_topics(page, measured, detail, series_max, cluster_name)
+    return page.text()
+
+
+def _put_topics(page: Page, measured: Measurement, detail: Detail, series_max: int, cluster_name: str) -> None:
+    has_partitions = detail is Detail.PARTITION
     for group in measured.groups:
         _put_group(page, measured, group.group, group.rows, cluster_name, has_partitions=has_partitions)
     _put_losses(page, measured, has_partitions=has_partitions)
     for topic, buffer in measured.topic_buffers.items():
         page.put("tailrace_topic_buffer_seconds", buffer.today, topic, "today")
         page.put("tailrace_topic_buffer_seconds", buffer.full, topic, "full")
-    for path, buffer in measured.disk_buffers.items():
-        page.put("tailrace_disk_buffer_seconds", buffer.today, path, "today")
-        page.put("tailrace_disk_buffer_seconds", buffer.full, path, "full")
     if len(measured.ends) <= series_max:
         for (topic, partition), (start, end) in measured.ends.items():
             page.put("kafka_partition_latest_offset", end, cluster_name, topic, partition)
             page.put("kafka_partition_earliest_offset", start, cluster_name, topic, partition)
-    page.put("kafka_consumergroup_poll_time_ms", round(measured.seconds * 1000), cluster_name)
-    return page.text()
 
 
 def _put_group(

@@ -13,13 +13,15 @@ from tailrace.monitor.figures.snapshot import Snapshot
 from tailrace.monitor.sources.published import LOSSES_TOPIC, TopicReader, decoded
 from tailrace.monitor.sources.tailrace_facts import facts_about
 
+SEPARATE_MS = 3_600_000  # longer than a loss is one that alerts are about
+
 
 class Measurer:
     def __init__(self, cluster: Cluster, stopped_ms: int, *, samples_only: bool = False) -> None:
         self._facts = facts_about(cluster)
         self._tracker = LagTracker(stopped_ms, samples_only=samples_only)
         self._ledger = TopicReader(cluster, LOSSES_TOPIC)
-        self._join = LossJoin()
+        self._join = LossJoin(SEPARATE_MS)
         self._losses: list[Loss] = []
 
     def measure(self) -> Measurement:
@@ -45,7 +47,7 @@ class Measurer:
         has_more = False
         for entry in decoded(self._ledger.read(), losses.decode):
             if self._ledger.has_begun_anew:
-                self._join, self._ledger.has_begun_anew = LossJoin(), False
+                self._join, self._ledger.has_begun_anew = LossJoin(SEPARATE_MS), False
             self._join.take(entry)
             has_more = True
         if has_more:

@@ -62,7 +62,7 @@ class Pages:
             async with asyncio.timeout(TIMEOUT_S):
                 head = await reader.readuntil(b"\r\n\r\n")
                 local = str(writer.get_extra_info("sockname")[0])
-                writer.write(self._answer(head, local))
+                writer.writelines(self._answer(head, local))
                 writer.close()
                 await writer.wait_closed()
         except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError):
@@ -70,37 +70,37 @@ class Pages:
         finally:
             self._connections.discard(writer)
 
-    def _answer(self, head: bytes, local: str) -> bytes:
+    def _answer(self, head: bytes, local: str) -> list[bytes]:
         line, *fields = head.decode("latin-1").split("\r\n")
         method, _, rest = line.partition(" ")
         path = rest.partition(" ")[0].partition("?")[0]
         if method not in ("GET", "HEAD"):
-            return _response(405, "only GET is supported\n", with_body=True)
+            return _response(405, b"only GET is supported\n", with_body=True)
         host = _host_of(fields)
         if not self._hosts.allows(host, local):
-            return _response(403, f"{refusal(host)}\n", with_body=True)
-        status, text, kind = self._page(path)
-        return _response(status, text, kind, with_body=method == "GET")
-
-    def _page(self, path: str) -> tuple[int, str, str]:
+            return _response(403, f"{refusal(host)}\n".encode(), with_body=True)
         if path == "/metrics":
-            return 200, self._node.metrics.exposition(), _METRICS
+            return _response(200, self._node.metrics.page(), _METRICS, with_body=method == "GET")
+        status, text = self._page(path)
+        return _response(status, text.encode(), with_body=method == "GET")
+
+    def _page(self, path: str) -> tuple[int, str]:
         if path == "/healthz":
-            return 200, "ok\n", _TEXT
+            return 200, "ok\n"
         if path == "/readyz":
             return self._readiness()
-        return 404, "not found. There are /metrics, /healthz and /readyz\n", _TEXT
+        return 404, "not found. There are /metrics, /healthz and /readyz\n"
 
-    def _readiness(self) -> tuple[int, str, str]:
+    def _readiness(self) -> tuple[int, str]:
         if self._node.is_stopping:
-            return 503, "stopping\n", _TEXT
+            return 503, "stopping\n"
         unavailable = [f"{error}\n" for error in self._node.directory.unavailable.values()]
         unavailable += [f"{name} is offline: {error}\n" for name, error in offline_logs(self._node.directory).items()]
         if not unavailable:
-            return 200, "ready\n", _TEXT
+            return 200, "ready\n"
         if len(unavailable) > _UNAVAILABLE_LINES_MAX:
             unavailable[_UNAVAILABLE_LINES_MAX:] = [f"and {len(unavailable) - _UNAVAILABLE_LINES_MAX} more\n"]
-        return 503, "".join(unavailable), _TEXT
+        return 503, "".join(unavailable)
 
 
 _UNAVAILABLE_LINES_MAX = 20
@@ -113,10 +113,9 @@ def _host_of(fields: list[str]) -> str | None:
     return values[0] if len(values) == 1 else None
 
 
-def _response(status: int, text: str, kind: str = _TEXT, *, with_body: bool) -> bytes:
-    body = text.encode()
+def _response(status: int, body: bytes, kind: str = _TEXT, *, with_body: bool) -> list[bytes]:
     head = (
         f"HTTP/1.1 {status} {_REASONS[status]}\r\n"
         f"Content-Type: {kind}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
     )
-    return head.encode() + (body if with_body else b"")
+    return [head.encode(), body] if with_body else [head.encode()]

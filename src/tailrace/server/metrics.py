@@ -26,7 +26,7 @@ class Metrics(Counters):
     def __init__(self, node: "Node") -> None:
         super().__init__()
         self._node = node
-        self.further_pages: list[Callable[[], Iterator[str]]] = []  # lines of child processes
+        self.further_pages: list[Callable[[], Iterator[bytes]]] = []  # whole lines, of child processes
 
     def _groups(self) -> Iterator[str]:
         from tailrace.broker.groups.classic.state import State
@@ -88,10 +88,13 @@ class Metrics(Counters):
         title = "Corrupt files beside the logs, and failed reads."
         yield from _one("tailrace_scrub_faults_total", "counter", title, scrubber.faults)
 
+    def page(self) -> bytes:
+        """Returns the broker's metrics, and those of its child processes, in Prometheus' text format."""
+        return b"".join((self.exposition().encode(), *chain.from_iterable(pages() for pages in self.further_pages)))
+
     def exposition(self) -> str:
-        """Returns the page in Prometheus' text format."""
-        further = chain.from_iterable(page() for page in self.further_pages)
-        return "\n".join([*self._node_lines(), *self._request_lines(), *self._topic_lines(), *further, ""])
+        """Returns the broker's own metrics."""
+        return "\n".join([*self._node_lines(), *self._request_lines(), *self._topic_lines(), ""])
 
     def _node_lines(self) -> Iterator[str]:
         node = self._node

@@ -14,7 +14,7 @@ from tailrace.broker.configs.keys import InvalidConfig, UnknownConfig, parts_of
 from tailrace.broker.configs.registry import BrokerConfigs
 from tailrace.broker.configs.tables import BROKER_KEYS
 from tailrace.broker.core.api import Endpoint
-from tailrace.util.addresses import BadAddress, is_loopback, is_wildcard, parse
+from tailrace.util.host_port import BadAddress, is_loopback, is_wildcard, parse
 
 if TYPE_CHECKING:
     from tailrace.server.config_file import ConfigFile

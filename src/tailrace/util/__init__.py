@@ -1,6 +1,7 @@
 """Small general helpers. The bottom layer: every package may import them.
 
-addresses      HOST:PORT as users write it
+addresses      whether nothing listens at bootstrap addresses, so that waiting makes no sense
+host_port      HOST:PORT as users write it
 broker_child   a child process of the broker: what it learns on stdin, and what it writes to stdout
 times          parses points in time as users write them (`-2h`, `yesterday 10:00`, ISO 8601)
 http_hosts     which `Host` an HTTP request may name

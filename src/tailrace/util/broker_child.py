@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 from contextlib import suppress
-from typing import Any, BinaryIO
+from typing import Any
 
 from tailrace.util import logging
 
@@ -32,7 +32,7 @@ def begin(verb: str) -> dict[str, Any]:
         greeting: dict[str, Any] = json.loads(stdin.readline())
     except ValueError:
         sys.exit(f"tailrace.{verb} is started by `tailrace serve`; alone, it is `tailrace {verb}`")
-    threading.Thread(target=_end_with, args=(stdin,), name="broker", daemon=True).start()
+    threading.Thread(target=_end_with, args=(stdin.fileno(),), name="broker", daemon=True).start()
     return greeting
 
 
@@ -56,8 +56,9 @@ def show(page: str) -> None:
         os._exit(0)
 
 
-def _end_with(stdin: BinaryIO) -> None:
+def _end_with(stdin: int) -> None:
+    """Reads the descriptor, not the file: an exit with an error would abort, as this thread has the file's lock."""
     with suppress(OSError):
-        while stdin.read(1):
+        while os.read(stdin, 1):
             pass
     os._exit(0)

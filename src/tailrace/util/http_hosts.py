@@ -7,7 +7,7 @@ like that: the one that the client has connected to is allowed.
 
 from collections.abc import Iterable
 
-from tailrace.util.addresses import HERE, ip_address
+from tailrace.util.host_port import HERE, ip_address
 
 
 class AllowedHosts:

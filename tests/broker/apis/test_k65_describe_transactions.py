@@ -8,6 +8,9 @@ import pytest
 from brokers import NOW_MS, LocalBroker
 from transactions import TransactionalProducer, Waiting
 
+from tailrace.broker.core.delayed import STEPS_AT_ONCE
+from tailrace.broker.transactions.state import PARTITIONS_MAX, State, Transaction
+from tailrace.log.layout.names import TopicPartition
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.describe_transactions import DescribeTransactionsRequest
 
@@ -63,3 +66,21 @@ def test_a_broker_without_transactions_knows_none(broker: LocalBroker) -> None:
     (one,) = describe(broker)
     assert one.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
     assert broker.broker.topic("__transaction_state") is None, "to ask does not create it"
+
+
+def test_others_get_their_turn_while_many_are_described(tmp_path: Path) -> None:
+    with LocalBroker(tmp_path) as broker:
+        TransactionalProducer(broker)
+        known = broker.broker.transactions.transactions
+        names = [str(number) for number in range(STEPS_AT_ONCE)]
+        known |= {name: Transaction(int(name), 0, 1) for name in names}
+        large = frozenset(TopicPartition("orders", index) for index in range(PARTITIONS_MAX))
+        known["large"] = Transaction(4711, 0, 1, State.ONGOING, large)
+        for wanted in (names, ["large"]):
+            broker.hold_jobs = True
+            describing = Waiting(broker, DescribeTransactionsRequest(transactional_ids=wanted), 0)
+            assert not describing.is_answered
+            broker.hold_jobs = False
+            broker.run_jobs()
+            assert [one.transactional_id for one in describing.answer.transaction_states] == wanted
+        assert len(describing.answer.transaction_states[0].topics[0].partitions) == PARTITIONS_MAX

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from brokers import LocalBroker
-from transactions import TransactionalProducer
+from transactions import TransactionalProducer, Waiting
 
 from tailrace.broker.core.delayed import STEPS_AT_ONCE
 from tailrace.broker.transactions.state import Transaction
@@ -89,9 +89,22 @@ def test_others_get_their_turn_while_many_are_listed(tmp_path: Path) -> None:
     with LocalBroker(tmp_path) as broker:
         TransactionalProducer(broker)
         known = broker.broker.transactions.transactions
-        known |= {str(number): Transaction(number, 0, 1) for number in range(100 * STEPS_AT_ONCE + 1)}
+        known |= {str(number): Transaction(number, 0, 1) for number in range(10 * STEPS_AT_ONCE + 1)}
         broker.hold_jobs = True
         answer = broker.begin(ListTransactionsRequest(), 2)
         assert not answer.is_resolved
         broker.run_jobs()
         assert answer.is_resolved
+
+
+def test_a_state_is_listed_when_it_is_on_disk(tmp_path: Path) -> None:
+    with LocalBroker(tmp_path) as broker:
+        broker.create_topic()
+        producer = TransactionalProducer(broker)
+        producer.produce(b"a")
+        broker.hold_jobs = True
+        Waiting(broker, producer.end_request(commit=True), 5)
+        listing = Waiting(broker, ListTransactionsRequest(), 2)
+        assert not listing.is_answered
+        broker.run_jobs()
+        assert [one.transaction_state for one in listing.answer.transaction_states] == ["PrepareCommit"]

@@ -10,6 +10,7 @@ from backlogs import RECORDS_OF_A_SEGMENT_EACH, alter, commit, configured, delet
 from brokers import LocalBroker
 from group_requests import BILLING, NO_DELAY, Consumer, share
 
+from tailrace.broker.backlog import named_groups
 from tailrace.broker.backlog.holds import Verdict, judge
 from tailrace.broker.backlog.named_groups import Standing
 from tailrace.broker.configs.registry import BacklogConfig, BacklogPolicy
@@ -291,8 +292,11 @@ def test_while_it_is_not_known_who_has_read_what_nothing_goes(tmp_path: Path) ->
         assert start(broker) > 0
 
 
-def test_a_member_is_a_sign_of_life(tmp_path: Path) -> None:
-    with broker_with(tmp_path, NO_DELAY, **configured(expiry_ms=60_000)) as broker:
+@pytest.mark.parametrize("at_once", [1, 500])
+def test_a_member_is_a_sign_of_life(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
+    """Also where groups are looked at in portions."""
+    monkeypatch.setattr(named_groups, "GROUPS_AT_ONCE", at_once)
+    with broker_with(tmp_path, NO_DELAY, **configured(groups="audit,billing,search", expiry_ms=60_000)) as broker:
         fill(broker, 4)
         commit(broker, "billing", 1)
         member = Consumer(broker, "a", group=BILLING)

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 from brokers import LocalBroker, fetch_request, from_offset, only_partition, resolved
+from consumer_requests import Member
 from group_requests import BILLING, Consumer, broker_for_groups, commit_request, share
+from transactions import TransactionalProducer
 
 from tailrace.broker.core import clients
 from tailrace.broker.core.clients import ClientConnection, Clients
@@ -155,6 +157,44 @@ def test_a_client_that_has_fallen_off_and_goes_on_at_the_end_skips_what_lies_bet
     broker.produce(b"newer")
     commit(broker, 12)
     assert skips(broker) == [(5, 9)]
+
+
+@pytest.mark.parametrize("ends", ["commit", "abort"])
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_offsets_in_a_transaction_skip_what_the_member_has_not_read(
+    broker: LocalBroker, protocol: str, ends: str
+) -> None:
+    """The member has fallen off, and its producer, which is another client, commits behind the end."""
+    if protocol == "classic":
+        (classic,) = share(Consumer(broker, "a"))
+        member_id, epoch = classic.member_id, classic.generation
+        assert classic.commit(2) == 0
+    else:
+        member = Member(broker, "a", "orders").join()
+        member_id, epoch = member.member_id, member.epoch
+        assert member.commit(2) == 0
+    producer = TransactionalProducer(broker)
+    reading = connect(broker)
+    broker.broker.retention.delete(broker.partition(), 5, Reason.AGE, broker.now_ms)
+    assert fetch(broker, reading, 3, "test") == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert latest(broker, reading, "test") == 10
+    request = producer.offsets_request({("orders", 0): 12}, member_id=member_id, generation_id=epoch)
+    answer = broker.ask(request, 5, client_id="producer", connection=connect(broker))
+    assert only_partition(answer).error_code == 0
+    getattr(producer, ends)()
+    (loss,) = noted(broker)
+    assert (loss.first, loss.last, loss.reason, loss.client_id) == (5, 9, LossReason.RESET_FORWARD, "test")
+
+
+def test_offsets_in_a_transaction_are_no_reset_forward(broker: LocalBroker) -> None:
+    """A producer fetches nothing."""
+    commit(broker, 2)
+    producer = TransactionalProducer(broker)
+    request = producer.offsets_request({("orders", 0): 7})
+    answer = broker.ask(request, 5, client_id="producer", connection=connect(broker))
+    assert only_partition(answer).error_code == 0
+    producer.commit()
+    assert skips(broker) == []
 
 
 def test_a_group_that_keeps_up_is_not_taken_for_one_that_has_fallen_off(broker: LocalBroker) -> None:

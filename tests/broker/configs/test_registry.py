@@ -81,13 +81,22 @@ def test_every_config_accepts_its_default_and_is_documented() -> None:
         ({"policy": "reject", "groups": "a"}, "needs a limit"),
         ({"policy": "backpressure", "groups": "a"}, "needs a limit"),
         ({"groups": "a"}, "no effect with the policy drop"),
+        ({"policy": "hold", "groups": ",".join(map(str, range(101)))}, "names 101 groups, and may name 100"),
     ],
-    ids=["no groups", "reject without limit", "backpressure without limit", "groups that drop"],
+    ids=["no groups", "reject without limit", "backpressure without limit", "groups that drop", "many groups"],
 )
-def test_a_backlog_policy_without_what_it_needs_is_refused(overrides: dict[str, str], message: str) -> None:
+def test_a_backlog_policy_that_contradicts_itself_is_refused(overrides: dict[str, str], message: str) -> None:
     given = {BACKLOG_PREFIX + name: text for name, text in overrides.items()}
     with pytest.raises(InvalidConfig, match=message):
         check_backlog(topic_config(given, BrokerConfigs()).backlog)
+
+
+def test_a_topic_may_name_a_hundred_groups() -> None:
+    groups = tuple(map(str, range(100)))
+    given = {"tailrace.backlog.policy": "hold", "tailrace.backlog.groups": ",".join(groups)}
+    config = topic_config(given, BrokerConfigs()).backlog
+    check_backlog(config)
+    assert config.groups == groups
 
 
 def test_a_backlog_policy_is_read_from_the_configs_of_a_topic() -> None:

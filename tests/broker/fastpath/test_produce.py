@@ -648,6 +648,16 @@ def test_batches_of_an_open_transaction_go_the_short_way(local: LocalBroker) -> 
     assert committed(local) == [b"t"] * 12
 
 
+def test_a_repeated_batch_of_a_transaction_goes_the_long_way(local: LocalBroker) -> None:
+    """Its transaction may not be on disk yet, which the response has to wait for."""
+    producer, client = Producer(local), TransactionalProducer(local)
+    producer.begin(client.produce_request(b"t"))
+    again = client.produce_request(b"t", base_sequence=0)
+    assert producer.append_alone(producer.frame(again)) is None
+    assert producer.error(again) == 0
+    assert local.log().end_offset == 1
+
+
 def test_no_batch_goes_the_short_way_before_the_transaction_log_is_read(tmp_path: Path) -> None:
     local = LocalBroker(tmp_path)
     local.create_topic()

@@ -2,7 +2,7 @@
 together or not at all, and consumers of committed records always go on.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from copy import copy
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,11 @@ from transactions import TransactionalProducer, Waiting, check_replay, committed
 
 from tailrace.broker.transactions.state import State
 from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
 from tailrace.testing.recording_files import RecordingFiles
 
 PARTITIONS = (0, 1)
@@ -90,6 +95,53 @@ def test_a_transaction_ends_as_decided_whenever_the_broker_is_killed(
     assert steps > 4
 
 
+def is_timed_out(broker: LocalBroker, producer: TransactionalProducer) -> None:
+    broker.tick(TIMEOUT_MS + 1)
+
+
+def is_fenced(broker: LocalBroker, producer: TransactionalProducer) -> None:
+    Waiting(broker, producer.init_request(), 5)
+
+
+def is_ended_by_an_operator(broker: LocalBroker, producer: TransactionalProducer) -> None:
+    producer_id, epoch = producer.identity
+    topics = [WritableTxnMarkerTopic(name="orders", partition_indexes=[0])]
+    marker = WritableTxnMarker(
+        producer_id=producer_id, producer_epoch=epoch, transaction_result=False, coordinator_epoch=0, topics=topics
+    )
+    Waiting(broker, WriteTxnMarkersRequest(markers=[marker]), 1)
+
+
+is_aborted_by_the_broker = pytest.mark.parametrize("is_aborted", [is_timed_out, is_fenced, is_ended_by_an_operator])
+
+
+@versions
+@is_aborted_by_the_broker
+def test_a_transaction_that_the_broker_aborts_counts_nowhere_whenever_it_is_killed(
+    tmp_path: Path, version: int, is_aborted: Callable[[LocalBroker, TransactionalProducer], None]
+) -> None:
+    steps = 0
+    while True:
+        broker = LocalBroker(tmp_path / str(steps))
+        producer = with_transaction(broker, version)
+        broker.hold_jobs = True
+        is_aborted(broker, producer)
+        has_more = all(run_a_job(broker) for _ in range(steps))
+        broker.hold_jobs = False
+        broker.kill()
+        broker.tick(1)
+        assert found(broker) == NOTHING
+        assert producer.commit().error_code != 0
+        assert TransactionalProducer(broker, version=version).identity > producer.identity
+        check_goes_on(broker)
+        assert found(broker) == NOTHING
+        broker.close()
+        if not has_more:
+            break
+        steps += 1
+    assert steps > 4
+
+
 # Without power: what was not synced may be lost, or not
 
 
@@ -133,6 +185,51 @@ def test_a_power_cut_during_the_end_leaves_all_of_a_transaction_or_nothing(versi
     assert len(seen) > 20
     assert (ALL in seen) is commit
     assert NOTHING in seen
+
+
+@versions
+@is_aborted_by_the_broker
+def test_a_power_cut_while_the_broker_aborts_a_transaction_brings_nothing_of_it_back(
+    version: int, is_aborted: Callable[[LocalBroker, TransactionalProducer], None]
+) -> None:
+    files = memory_files()
+    broker = LocalBroker(DATA, files=files)
+    producer = with_transaction(broker, version)
+    first = len(files.calls)
+    broker.hold_jobs = True
+    is_aborted(broker, producer)
+    while run_a_job(broker):
+        pass
+    seen = 0
+    for _, cut in cuts_during(files, first):
+        restarted = started(cut)
+        assert found(restarted) == NOTHING
+        check_goes_on(restarted)
+        assert found(restarted) == NOTHING
+        seen += 1
+    assert seen > 10
+
+
+@versions
+@pytest.mark.parametrize("how", ["begin", "end"])
+def test_no_two_producers_are_given_the_same_epoch_whatever_a_power_cut_leaves(version: int, how: str) -> None:
+    files = memory_files()
+    broker = LocalBroker(DATA, files=files)
+    producer = with_transaction(broker, version)
+    request = producer.init_request() if how == "begin" else producer.end_request(commit=True)
+    broker.hold_jobs = True
+    asking = Waiting(broker, request, 5 if how == "begin" else {0: 4, 2: 5}[version])
+    while not asking.is_answered:
+        assert run_a_job(broker)
+    producer.goes_on(asking.answer)
+    first = len(files.calls)
+    while run_a_job(broker):
+        pass
+    seen = 0
+    for _, cut in cuts_during(files, first):
+        assert TransactionalProducer(started(cut), version=version).identity > producer.identity
+        seen += 1
+    assert seen
 
 
 @versions

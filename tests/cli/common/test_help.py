@@ -76,6 +76,10 @@ def test_usage_shows_which_arguments_may_be_repeated(run: Run) -> None:
         assert run(*verb.split(), "--help")[0].splitlines()[0] == f"Usage: tailrace {verb} {usage}"
 
 
+def test_no_argument_is_marked_as_repeatable_twice(every_context: list[Any]) -> None:
+    assert [usage for context in every_context if "......" in (usage := context.get_usage())] == []
+
+
 def test_the_list_of_verbs_has_whole_sentences_in_80_columns(run: Run) -> None:
     for group in ((), ("topic",), ("log",)):
         said, _ = run(*group, "--help", environment={"COLUMNS": "80"})

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from tailrace.cli.app import app_of
 from tailrace.cli.common.output import Failure
+from tailrace.log.directory.admission import FORMAT_VERSION
 from tailrace.log.directory.directory import DataDirectory
 from tailrace.log.disk.os_files import OperatingSystemFiles
 from tailrace.log.layout.config import LogConfig
@@ -156,9 +157,10 @@ def test_a_directory_of_kafka_is_refused_even_with_a_format_file_of_an_old_relea
 
 
 def test_a_directory_of_somebody_elses_or_of_a_newer_release_is_refused(data: Path, tmp_path: Path) -> None:
-    (data / "tailrace.format").write_text("3\n")
+    (data / "tailrace.format").write_text(f"{FORMAT_VERSION + 1}\n")
     before = everything(data)
-    assert "'3', and this release knows 2" in tailrace("log", "repair", data, "--apply", code=REFUSED)[1]
+    says = f"'{FORMAT_VERSION + 1}', and this release knows {FORMAT_VERSION}"
+    assert says in tailrace("log", "repair", data, "--apply", code=REFUSED)[1]
     (data / "tailrace.format").unlink()
     assert "no data directory of tailrace's" in tailrace("log", "repair", data, "--apply", code=REFUSED)[1]
     assert everything(data) == {path: data for path, data in before.items() if path.name != "tailrace.format"}

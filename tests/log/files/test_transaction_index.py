@@ -1,7 +1,7 @@
 """The index of aborted transactions against a plain list."""
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from hypothesis import given
@@ -31,8 +31,14 @@ STEPS = st.tuples(st.integers(0, PRODUCERS_MAX), st.sampled_from(["data", "data"
 ABORTED = st.lists(STEPS, max_size=60).map(aborted_in)
 
 
-def index_of(entries: list[AbortedTransaction]) -> TransactionIndex:
-    index = TransactionIndex()
+class IndexOfPairs(TransactionIndex):
+    BLOCK = 2
+
+
+def index_of(
+    entries: list[AbortedTransaction], make: Callable[[], TransactionIndex] = TransactionIndex
+) -> TransactionIndex:
+    index = make()
     for entry in entries:
         index.append(entry)
     return index
@@ -50,15 +56,18 @@ def test_an_index_read_from_its_bytes_has_the_same_entries_and_is_sound(entries:
     assert index.is_sound()
 
 
+@pytest.mark.parametrize("make", [TransactionIndex, IndexOfPairs])
 @given(ABORTED, st.integers(0, 65), st.integers(1, 65))
 def test_a_lookup_finds_what_a_scan_of_all_entries_finds(
-    entries: list[AbortedTransaction], first: int, length: int
+    make: Callable[..., TransactionIndex], entries: list[AbortedTransaction], first: int, length: int
 ) -> None:
     wanted = range(first, first + length)
     expected = [e for e in entries if set(wanted) & set(range(e.first_offset, e.last_offset + 1))]
-    found = index_of(entries).overlapping(first, first + length)
-    assert found.transactions == expected
-    assert found.is_complete == any(e.last_stable_offset >= wanted.stop for e in entries)
+    index = index_of(entries, make)
+    for same in (index, index.copy(), make(index.data)):
+        found = same.overlapping(first, first + length)
+        assert found.transactions == expected
+        assert found.is_complete == any(e.last_stable_offset >= wanted.stop for e in entries)
 
 
 @given(ABORTED, st.integers(0, 20), st.integers(0, 65), st.integers(1, 65))
@@ -103,11 +112,29 @@ def test_a_lookup_among_100000_transactions_unpacks_hardly_more_than_among_100(m
     assert among_many <= among_few + 10, "the logarithm of a thousand"
 
 
+def test_a_lookup_passes_over_what_was_aborted_beside_a_transaction_that_stayed_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    index = index_of(aborted_in([(1, "data"), *[(0, "data"), (0, "abort")] * 100_000, (1, "abort")]))
+    counts = [0]
+    for name in ("_TRANSACTION_ENTRY", "_TRANSACTION_LAST_OFFSET"):
+        monkeypatch.setattr(index_module, name, CountedStruct(getattr(index_module, name).format, counts))
+    for first in (1, 99_999, 199_981):
+        counts[0] = 0
+        assert len(index.overlapping(first, first + 20).transactions) == 11
+        assert counts[0] < 2_000, "of 100,001"
+
+
 @given(ABORTED, st.integers(0, 65))
 def test_transactions_whose_marker_is_cut_off_are_forgotten(entries: list[AbortedTransaction], offset: int) -> None:
-    index = index_of(entries)
+    index = index_of(entries, IndexOfPairs)
     index.keep_before(offset)
-    assert list(index) == [entry for entry in entries if entry.last_offset < offset]
+    kept = [entry for entry in entries if entry.last_offset < offset]
+    assert list(index) == kept
+    later = [entry for entry in entries if entry.last_offset >= offset]
+    for entry in later:
+        index.append(entry)
+    assert index.overlapping(0, 100).transactions == entries
 
 
 def test_an_index_cut_inside_of_an_entry_is_not_sound() -> None:

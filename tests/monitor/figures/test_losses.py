@@ -79,6 +79,33 @@ def test_deletions_that_no_group_has_missed_take_no_memory() -> None:
     assert short(joined.losses()) == [("back", 50, 9_999, "age")]
 
 
+def test_a_group_that_always_falls_behind_takes_no_memory_where_old_losses_are_added_up() -> None:
+    entries = []
+    for at in range(2_000):
+        start = 10 * at
+        entries += [
+            entry("cut", start, start + 9, at=at),
+            entry("missed", start + 4, start + 9, "slow", at=at),
+            entry("resumed", start + 5, start + 9, "slow", None, at),
+            entry("skipped", start + 5, start + 5, "moved", "reset_forward", at),
+        ]
+    joined, sizes = LossJoin(separate_ms=100), []
+    for number, one in enumerate(entries):
+        joined.take(one)
+        if number % 4_000 == 3_999:
+            sizes.append(len(pickle.dumps(joined)))
+    assert sizes[1] < 1.1 * sizes[0]
+    found = joined.losses()
+    assert len(found) < 210
+    for group, count in (("slow", 5), ("moved", 1)):
+        of_group = [loss for loss in found if loss.group == group]
+        assert sum(loss.records for loss in of_group) == sum(
+            loss.records for loss in join(entries) if loss.group == group
+        )
+        assert sum(loss.records for loss in of_group if loss.at >= 1_950) >= 50 * count, "the last ones are separate"
+        assert max(loss.at for loss in of_group) == 1_999
+
+
 def test_a_group_that_skips_the_same_messages_again_loses_them_once() -> None:
     entries = [entry("skipped", 3, 7, "moved", "reset_forward"), entry("skipped", 3, 9, "moved", "reset_forward")]
     (loss,) = join(entries)

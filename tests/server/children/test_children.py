@@ -123,4 +123,4 @@ def test_pages_are_whole_however_they_arrive(pages: list[str], data: st.DataObje
         count = data.draw(st.integers(1, len(stream)))
         child._received(stream[:count])
         stream = stream[count:]
-    assert child.page == (f"{pages[-1]}\n" if pages else "")
+    assert child.page == (f"{pages[-1]}\n".encode() if pages else b"")

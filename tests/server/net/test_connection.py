@@ -16,6 +16,7 @@ from raw_client import NOW_AND_THEN_MS, RawClient, a_produce
 from waits import until
 
 from tailrace.broker.apis.registry import APIS
+from tailrace.broker.core.api import Call, Endpoint
 from tailrace.broker.core.delayed import DelayedResponse
 from tailrace.log.disk.os_files import OperatingSystemFile
 from tailrace.protocol.errors import ErrorCode
@@ -389,7 +390,7 @@ def test_only_so_many_requests_are_under_way(
         return waiting[-1]
 
     real = APIS[ApiKey.API_VERSIONS]
-    answer = real.handle(ApiVersionsRequest(), None, node.node.broker)  # type: ignore[arg-type]
+    answer = real.handle(ApiVersionsRequest(), Call(3, "client", Endpoint("127.0.0.1", 9092), 0), node.node.broker)
     monkeypatch.setitem(APIS.made, ApiKey.API_VERSIONS, real._replace(handle=handle))
     client.socket.sendall(b"".join(client.frame(ApiVersionsRequest(), 3) for _ in range(250)))
     node.until(lambda: len(waiting) == PIPELINED_MAX)

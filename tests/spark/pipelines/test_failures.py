@@ -40,7 +40,8 @@ def test_a_format_that_spark_does_not_have_is_named_and_does_not_pass() -> None:
     failed = error("a-format-is-missing")
     assert not may_pass(failed)
     assert reason_of(failed) == (
-        "Spark has no format 'delta'. Check its name, or add the package that has it: spark.jars.packages"
+        "Spark has no format 'delta'. Check its name, or add the package that has it: "
+        "--packages GROUP:NAME:VERSION, or in Python spark.jars.packages"
     )
 
 

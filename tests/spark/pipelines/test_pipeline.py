@@ -1,6 +1,7 @@
 """The decorator and what it makes; progress."""
 
 import re
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,7 +12,9 @@ from typing import Any
 
 import pytest
 
+from tailrace.client.errors import ConnectionLost
 from tailrace.spark import Console, Json, Parquet, Pipeline, Raw, Topic, pipeline
+from tailrace.spark.pipelines.failures import Kind, RunFailed, kind_of
 from tailrace.spark.pipelines.progress import behind, lag, offsets_behind, summary
 from tailrace.spark.pipelines.replay.replay import replay
 from tailrace.spark.pipelines.run import run
@@ -145,6 +148,21 @@ def test_help_names_every_setting(method: Callable[..., Any], function: Callable
     settings = [name for name, one in signature(function).parameters.items() if one.kind is one.KEYWORD_ONLY]
     described = re.findall(r"^ {8}(\S.*?)  ", method.__doc__ or "", re.MULTILINE)
     assert sorted(name for names in described for name in names.split(", ")) == sorted(settings)
+
+
+def test_where_nothing_listens_a_run_ends_at_once_and_begins_nothing(tmp_path: Path) -> None:
+    job = pipeline(source="orders", decode=Raw(), sink=Parquet(str(tmp_path / "out")), name="etl")(lambda frame: frame)
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        nowhere = f"127.0.0.1:{bound.getsockname()[1]}"
+        for settings in ({"once": True}, {"options": {"kafka.Retry.Backoff.ms": "50"}}):
+            with pytest.raises(RunFailed, match=rf"^etl: {nowhere}: Connection refused") as failed:
+                job.run(nowhere, state=tmp_path / "state", spark=object(), **settings)
+            assert failed.value.__cause__ is not None
+            assert kind_of(failed.value.__cause__) is Kind.NOT_REACHABLE
+        with pytest.raises(ConnectionLost, match="Connection refused"):
+            job.plan_replay(nowhere, state=tmp_path / "state")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_each_sink_says_what_it_promises() -> None:

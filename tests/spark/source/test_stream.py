@@ -15,6 +15,8 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from tailrace.client.cluster.metadata import TopicPartition as Place
 from tailrace.client.errors import GroupIsActive
+from tailrace.facts.losses import LossKind
+from tailrace.monitor.sources.published import losses_in_ledger
 from tailrace.spark.pipelines.failures import may_pass
 from tailrace.spark.source.json_files import lines
 from tailrace.spark.source.losses import FILE, DataLost, GoneSincePlanned
@@ -234,6 +236,20 @@ def test_the_group_is_where_the_last_batch_that_is_done_has_ended(
     plan.next_end(end, None)
     assert committed() == [2, 0]
     consumer.close()
+
+
+def test_what_executors_have_read_is_no_loss_of_the_group(
+    broker: Broker, topic: str, options: Options, produce: Produce
+) -> None:
+    """The driver commits, and has fetched none of it."""
+    plan = plan_of(options | {"group": f"etl-{topic}"}, startingOffsets="earliest")
+    start = plan.next_end(plan.initial(), None)
+    produce(*"abcde")
+    end = plan.next_end(start, None)
+    plan.next_end(end, None)
+    delete_before(broker, topic, 1)  # from here on there is a ledger in any case
+    found = [loss for loss in losses_in_ledger(plan._cluster) if loss.topic == topic]
+    assert [loss.kind for loss in found] == [LossKind.CUT]
 
 
 def test_an_idle_query_commits_again_so_that_its_offsets_are_not_forgotten(

@@ -13,6 +13,7 @@ Not done: topics by id (version 6, of Kafka 4.4).
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from tailrace.broker.backlog.resets import note_resets
 from tailrace.broker.core.api import Api, Call
 from tailrace.broker.core.delayed import DelayedResponse, FlushDependentResponse
 from tailrace.broker.core.errors import Refused
@@ -52,10 +53,15 @@ def txn_offset_commit(
         response = TxnOffsetCommitResponse()
         commits = list(_commits(request, response, call, broker, may_commit))
         broker.groups.commit_in_transaction(request.group_id, commits, *producer)
+        # The producer commits, another client of the same application has read.
+        reader = call._replace(client_id=group.client_of(request.member_id) or call.client_id)
+        has_skipped = note_resets(request.group_id, commits, reader, broker, is_member=True)
     except Refused as error:
         is_unknown = error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and call.version < LOADING_FROM
         return _refuse_all(request, ErrorCode.COORDINATOR_NOT_AVAILABLE if is_unknown else error.code)
     answer = broker.groups.when_safe(response, request.group_id)
+    if has_skipped:
+        answer = broker.ledger.when_noted(answer)
     if not waits:
         return answer
     first = answer if isinstance(answer, DelayedResponse) else DelayedResponse.of(answer)

@@ -1,6 +1,7 @@
 """ListTransactions (key 66): all transactions, or those in some states, of some producers, or older than a time.
 
-Behaviour: as the transactional ids stand in the transaction log. States that Kafka does not have are listed in the
+Behaviour: as the transactional ids stand in the transaction log, once that is on disk. Many are processed in several
+turns, so that other clients are served meanwhile. States that Kafka does not have are listed in the
 response. A pattern of transactional ids must match the whole id; it is in the syntax of RE2, whose time is linear.
 
 Versions 0-2.
@@ -16,6 +17,7 @@ from tailrace.broker.core.delayed import DelayedResponse, IncrementalResponse
 from tailrace.broker.core.errors import Refused
 from tailrace.broker.core.patterns import full_match
 from tailrace.broker.transactions.state import Transaction
+from tailrace.protocol.codec import Encoded, encode_structure
 from tailrace.protocol.messages import ApiKey
 from tailrace.protocol.messages.list_transactions import (
     ListTransactionsRequest,
@@ -38,7 +40,7 @@ STATES = frozenset(
         "Dead",
     }
 )
-IDS_A_STEP = 100
+IDS_A_STEP = 10
 
 IsWanted = Callable[[str, Transaction], bool]
 
@@ -54,9 +56,8 @@ def list_transactions(
     except Refused as error:
         response.error_code = error.code
         return response
-    return broker.transactions.when_safe(
-        None, IncrementalResponse(_list(response, is_wanted, broker), broker.start_job)
-    )
+    work = _list(response, is_wanted, call.version, broker)
+    return broker.transactions.when_all_safe(IncrementalResponse(work, broker.start_job))
 
 
 def _filter(request: ListTransactionsRequest, call: Call) -> IsWanted:
@@ -77,19 +78,20 @@ def _filter(request: ListTransactionsRequest, call: Call) -> IsWanted:
 
 
 def _list(
-    response: ListTransactionsResponse, is_wanted: IsWanted, broker: "Broker"
+    response: ListTransactionsResponse, is_wanted: IsWanted, version: int, broker: "Broker"
 ) -> Generator[None, None, ListTransactionsResponse]:
+    fragments = []
     for number, (transactional_id, found) in enumerate(list(broker.transactions.transactions.items())):
         if is_wanted(transactional_id, found):
-            response.transaction_states.append(
-                TransactionState(
-                    transactional_id=transactional_id,
-                    producer_id=found.producer_id,
-                    transaction_state=found.state.label,
-                )
+            listed = TransactionState(
+                transactional_id=transactional_id,
+                producer_id=found.producer_id,
+                transaction_state=found.state.label,
             )
+            fragments.append(encode_structure(listed, ListTransactionsResponse, version))
         if number % IDS_A_STEP == 0:
             yield
+    response.transaction_states = Encoded(len(fragments), b"".join(fragments))
     return response
 
 

@@ -20,6 +20,8 @@ from tailrace.broker.metadata.state import MetadataCache
 if TYPE_CHECKING:
     from tailrace.broker.broker import Broker
 
+GROUPS_AT_ONCE = 500  # looked at for members, per tick: less than a microsecond each
+
 
 class Standing(NamedTuple):
     """A named group in one partition: the first offset that it has not read, and whether it still counts."""
@@ -35,7 +37,10 @@ class NamedGroups:
         self._readers = readers
         self._topics: MetadataCache[list[Topic]] = MetadataCache(broker.metadata)
         self._named: MetadataCache[set[tuple[bytes, str]]] = MetadataCache(broker.metadata)
-        self._signs: dict[tuple[bytes, str], int] = {}  # the last one, by topic id and group
+        self._signs: dict[tuple[bytes, str], int] = {}  # the last one but members, by topic id and group
+        self._members_at: dict[str, int] = {}  # when each group had a member last
+        self._swept: set[tuple[bytes, str]] = set()  # named groups as of the last sweep
+        self._to_look_at: list[str] = []
 
     def topics(self) -> list[Topic]:
         """The topics that name groups."""
@@ -79,7 +84,7 @@ class NamedGroups:
         sign = self._signs.get((topic.topic_id, group))
         if sign is None:
             sign = self._signs[topic.topic_id, group] = self._sign_on_record(group, topic, now_ms)
-        return sign
+        return min(max(sign, self._members_at.get(group, 0)), now_ms)
 
     def _sign_on_record(self, group: str, topic: Topic, now_ms: int) -> int:
         """Returns the last sign on record; now, if there is none."""
@@ -94,13 +99,23 @@ class NamedGroups:
             self._signs[topic.topic_id, group] = at_ms
 
     def tick(self, now_ms: int) -> None:
-        """Takes members as signs, and forgets groups that are no longer named."""
+        """Takes members as signs, of some groups with each tick, and forgets groups that are no longer named."""
         named = self._named.get("named", self._all_named)
+        if named is not self._swept:
+            self._swept = named
+            self._forget_others(named)
+        if not self._to_look_at:
+            self._to_look_at = list(self._members_at)
+        for group in self._to_look_at[-GROUPS_AT_ONCE:]:
+            if any(reader.has_members(group) for reader in self._readers):
+                self._members_at[group] = now_ms
+        del self._to_look_at[-GROUPS_AT_ONCE:]
+
+    def _forget_others(self, named: set[tuple[bytes, str]]) -> None:
         for gone in self._signs.keys() - named:
             del self._signs[gone]
-        for topic_id, group in named:
-            if any(reader.has_members(group) for reader in self._readers):
-                self._signs[topic_id, group] = now_ms
+        self._members_at = {group: self._members_at.get(group, 0) for _, group in named}
+        self._to_look_at = []
 
     def _all_named(self) -> set[tuple[bytes, str]]:
         return {(topic.topic_id, group) for topic in self.topics() for group in topic.config.backlog.groups}

@@ -5,6 +5,9 @@ A fetch does not name a group, so this is inferred from what clients do (`core/c
     latest     a client was sent OFFSET_OUT_OF_RANGE, has asked for the latest offset, and commits behind it
     forward    a client that is no member of the group commits further on, and fetches nothing of the partition
 
+Offsets in a transaction come from a producer, a client of its own: `latest` goes by the client of the member that it
+names, and `forward` does not apply. The skip is noted with the commit, whatever becomes of the transaction.
+
 A member that seeks, and goes on from there, cannot be told from one that has read.
 """
 
@@ -24,8 +27,8 @@ if TYPE_CHECKING:
 def note_resets(
     group: str, commits: Sequence["OffsetCommit"], call: Call, broker: "Broker", *, is_member: bool
 ) -> bool:
-    """Notes in the loss ledger what these commits skip. Called before they are carried out. Returns whether there was
-    anything.
+    """Notes in the loss ledger what these commits skip. Called before the commits of the group
+    change. Returns whether there was anything.
     """
     if call.connection is None or (is_member and not broker.clients.resets):
         return False

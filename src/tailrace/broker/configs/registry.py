@@ -279,6 +279,7 @@ _FIELDS = {
     "message.timestamp.after.max.ms": "timestamp_after_max_ms",
 }
 BACKLOG_PREFIX = "tailrace.backlog."
+BACKLOG_GROUPS_MAX = 100  # of a topic: each append that is measured takes some 2 µs for each of them
 _BACKLOG_NAMES = ("policy", "groups", "bytes", "ms", "expiry.ms")
 # Topics with a type of their own use the level, too: it is more than a part of the default type.
 COMPRESSION_KEYS = ("compression.type", "compression.gzip.level", "compression.lz4.level", "compression.zstd.level")
@@ -323,12 +324,14 @@ def backlog_config(overrides: Mapping[str, str], broker: BrokerConfigs) -> Backl
 
 
 def check_backlog(config: BacklogConfig) -> None:
-    """Raises InvalidConfig where a policy lacks what it needs."""
+    """Raises InvalidConfig where a policy lacks what it needs, or names too many groups."""
     policy, groups = config.policy, config.groups
     if policy is BacklogPolicy.DROP and groups:
         raise InvalidConfig("tailrace.backlog.groups has no effect with the policy drop: choose another one, or none")
     if policy is not BacklogPolicy.DROP and not groups:
         raise InvalidConfig(f"the policy {policy} needs the groups it applies to: set tailrace.backlog.groups")
+    if len(groups) > BACKLOG_GROUPS_MAX:
+        raise InvalidConfig(f"tailrace.backlog.groups names {len(groups)} groups, and may name {BACKLOG_GROUPS_MAX}")
     if config.limits_producers and config.bytes_max < 0 and config.age_ms_max < 0:
         raise InvalidConfig(f"the policy {policy} needs a limit: set tailrace.backlog.bytes or tailrace.backlog.ms")
 

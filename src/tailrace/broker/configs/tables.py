@@ -125,7 +125,7 @@ _TOPIC_KEYS = (
     _long("tailrace.backlog.expiry.ms", None, WEEK_MS, 1,
         "After what time without a member or a commit a group no longer holds or slows the topic."),
     _list("tailrace.backlog.groups", None, "", "",
-        "The consumer groups that tailrace.backlog.policy applies to; other groups never hold or slow the topic."),
+        "The consumer groups, at most 100, that the policy applies to; other groups never hold or slow the topic."),
     _long("tailrace.backlog.ms", None, -1, -1,
         "How old the first unread record of a group of tailrace.backlog.groups may be; -1 is no limit."),
     _text("tailrace.backlog.policy", None, "drop", "drop hold backpressure reject",

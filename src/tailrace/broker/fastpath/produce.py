@@ -240,7 +240,10 @@ class ProduceFastPath:
             return None
         if appended is None:
             return None
-        if not appended.is_duplicate:
+        if appended.is_duplicate:
+            if template.is_transactional:
+                return None  # its response waits for the transaction, too, as the first one does
+        else:
             self._broker.appended(template.partition, log, now_ms)
             records = appended.last_offset - appended.base_offset + 1
             self._broker.counters.produced(template.partition.topic.name, records, run.batch_bytes)

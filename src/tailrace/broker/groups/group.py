@@ -41,6 +41,10 @@ class Group(Protocol):
     @property
     def members(self) -> Mapping[str, Any]: ...
 
+    def client_of(self, member_id: str) -> str | None:
+        """Returns the client id of a member; None if it is none."""
+        ...
+
     def is_subscribed(self, topic: str) -> bool:
         """Whether a member has subscribed to the topic; in doubt, True."""
         ...

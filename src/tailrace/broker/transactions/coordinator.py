@@ -292,10 +292,14 @@ class TransactionCoordinator:
     def completion_of(self, transactional_id: str) -> Completion | None:
         return self._completions.get(transactional_id)
 
+    def when_all_safe(self, answer: DelayedResponse[Answer]) -> DelayedResponse[Answer]:
+        """Returns the response, once all that it may say of any id is on disk."""
+        return FlushDependentResponse(answer, self.log.unflushed)
+
     def when_safe(
-        self, transactional_id: str | None, answer: Answer | DelayedResponse[Answer]
+        self, transactional_id: str, answer: Answer | DelayedResponse[Answer]
     ) -> Answer | DelayedResponse[Answer]:
-        """Returns the response, once all that is known of the id, or of all ids, is on disk."""
+        """Returns the response, once all that is known of the id is on disk."""
         if isinstance(answer, DelayedResponse):
             return answer  # it has waited for more than that
         waits = self.log.unflushed(transactional_id)

@@ -4,7 +4,6 @@ output          failures and exit codes, warnings, tables, progress bars, number
 help            help and usage of all verbs, and suggestions for words that other tools have
 options         options that mean the same in every verb
 client          the names of confluent-kafka that verbs use, imported only by verbs that run
-addresses       whether all bootstrap addresses refuse connections
 connection      how verbs reach a broker: options, clients, errors as exit codes
 admin_requests  requests that confluent-kafka does not have, made by our private client
 config_file     the file of `--config`

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from tailrace.cli.common import output
-from tailrace.cli.common.addresses import all_refuse
 from tailrace.cli.common.output import ExitCode, Failure
+from tailrace.util.addresses import all_refuse
 
 if TYPE_CHECKING:
     from logging import Logger

@@ -26,7 +26,7 @@ Broker = Annotated[int | None, typer.Option("--broker", metavar="ID", min=0, hel
 
 @app.command()
 def show(
-    names: Annotated[list[str] | None, typer.Argument(metavar="[CONFIG]...")] = None,
+    names: Annotated[list[str] | None, typer.Argument(metavar="CONFIG")] = None,
     broker: Broker = None,
     everything: Annotated[bool, typer.Option("--all", help="Those that are at their defaults, too.")] = False,
     as_json: AsJson = False,

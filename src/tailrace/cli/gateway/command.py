@@ -59,7 +59,7 @@ def gateway(
 
 
 def _address(text: str) -> tuple[str, int]:
-    from tailrace.util.addresses import BadAddress, parse
+    from tailrace.util.host_port import BadAddress, parse
 
     try:
         return parse(text, PORT)
@@ -77,7 +77,7 @@ def _token(path: str | None) -> str | None:
 
 
 def _require_safe(host: str, token: str | None, insecure: bool) -> None:
-    from tailrace.util.addresses import is_loopback
+    from tailrace.util.host_port import is_loopback
 
     if token is None and not insecure and not is_loopback(host):
         raise Failure(

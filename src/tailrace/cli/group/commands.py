@@ -71,7 +71,7 @@ def list_(
     \b
     tailrace group list
     tailrace group list --lagging --state empty    behind, and without members
-    tailrace group list --kind classic             those that could change to group.protocol=consumer
+    tailrace group list --kind classic             those of the older protocol
     tailrace group list --json | jq -r '.[].name'
 
     \b

@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
-from tailrace.cli.common.addresses import all_refuse
 from tailrace.cli.common.connection import not_reachable, pairs
 from tailrace.cli.common.output import ExitCode, Failure
+from tailrace.util.addresses import all_refuse
 
 if TYPE_CHECKING:
     from tailrace.monitor.views import View

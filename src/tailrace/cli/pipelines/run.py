@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tailrace.cli.common import output
-from tailrace.cli.common.addresses import all_refuse
 from tailrace.cli.common.connection import DEFAULT, Bootstrap, Connection, not_reachable
 from tailrace.cli.common.output import ExitCode, Failure
+from tailrace.util.addresses import all_refuse
 from tailrace.util.shutdown import on_signals
 
 if TYPE_CHECKING:

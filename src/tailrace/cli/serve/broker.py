@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypedDict, cast
 from tailrace.cli.common.broken_pipe import ending_with_the_reader
 from tailrace.cli.common.output import ExitCode, Failure
 from tailrace.cli.serve.check import print_refusal, print_review
-from tailrace.util.addresses import shown
+from tailrace.util.host_port import shown
 
 if TYPE_CHECKING:
     from tailrace.server.run import Started

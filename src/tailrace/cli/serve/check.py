@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from tailrace.util.addresses import shown
+from tailrace.util.host_port import shown
 
 if TYPE_CHECKING:
     from tailrace.server.settings import Review, Settings

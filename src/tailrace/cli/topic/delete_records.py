@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tailrace.cli.topic.deletion import Deletion
 
 Chosen = Annotated[
-    list[str], typer.Argument(metavar="TOPIC[:P,P…]...", autocompletion=connection.complete_topics, show_default=False)
+    list[str], typer.Argument(metavar="TOPIC[:P,P…]", autocompletion=connection.complete_topics, show_default=False)
 ]
 Before = Annotated[
     str, typer.Option("--before", metavar="OFFSET|TIME", help="Also latest, and last:N to keep N of each partition.")

@@ -22,6 +22,7 @@ _OFFSET_ENTRY = struct.Struct(">II")
 _TIME_ENTRY = struct.Struct(">qI")
 _POSITION = struct.Struct(">4xI")
 _TRANSACTION_ENTRY = struct.Struct(">hqqqq")
+_TRANSACTION_FIRST_OFFSET = struct.Struct(">10xq16x")
 _TRANSACTION_LAST_OFFSET = struct.Struct(">18xq8x")
 _TRANSACTION_VERSION = 0
 RELATIVE_OFFSET_MAX = 0x7FFFFFFF  # Kafka's entries are signed: a segment rolls before it gets here
@@ -191,20 +192,34 @@ class AbortedInRange(NamedTuple):
 class TransactionIndex:
     """The transactions that were aborted in a segment, in the order of their abort markers.
 
-    Last offsets grow from entry to entry, and last stable offsets never fall. Readers in other threads unpack one entry
-    at a time, and hold no view of the data between two: the owner may append meanwhile.
+    Last offsets grow from entry to entry, and last stable offsets never fall. While one transaction stays open,
+    thousands of others may be aborted with the same last stable offset: a lookup passes over `BLOCK` entries at a time
+    where all of them began behind the range. Readers in other threads unpack one entry at a time, and hold no view of
+    the data between two: the owner may append meanwhile.
     """
 
     ENTRY_SIZE = _TRANSACTION_ENTRY.size
+    BLOCK = 256
 
     def __init__(self, data: bytes | bytearray = b"") -> None:
         self.data = bytearray(data)
+        self._least = self._least_first_offsets()  # of each block
 
     def __len__(self) -> int:
         return len(self.data) // self.ENTRY_SIZE
 
+    def copy(self) -> "TransactionIndex":
+        copied = type(self)()
+        copied.data, copied._least = self.data.copy(), self._least.copy()
+        return copied
+
     def append(self, aborted: AbortedTransaction) -> None:
-        self.data += _TRANSACTION_ENTRY.pack(_TRANSACTION_VERSION, *aborted)
+        first = aborted.first_offset
+        if len(self) % self.BLOCK:
+            self._least[-1] = min(self._least[-1], first)
+        else:
+            self._least.append(first)
+        self.data += _TRANSACTION_ENTRY.pack(_TRANSACTION_VERSION, *aborted)  # last: a reader that sees it has the rest
 
     def entry(self, number: int) -> AbortedTransaction:
         _, *fields = _TRANSACTION_ENTRY.unpack_from(self.data, number * self.ENTRY_SIZE)
@@ -216,12 +231,19 @@ class TransactionIndex:
     def overlapping(self, first: int, end: int) -> AbortedInRange:
         """Returns the aborted transactions with records at `first` or later and before `end`."""
         found: list[AbortedTransaction] = []
-        for number in range(self._number_ending_at_or_after(first), len(self)):
-            aborted = self.entry(number)
-            if aborted.first_offset < end:
-                found.append(aborted)
-            if aborted.last_stable_offset >= end:  # later ones began at this offset or behind it
-                return AbortedInRange(found, True)
+        number, count = self._number_ending_at_or_after(first), len(self)
+        while number < count:
+            block = number // self.BLOCK
+            block_end = min((block + 1) * self.BLOCK, count)
+            if self._least[block] >= end:
+                number = block_end - 1  # the last of the block says whether to go on
+            while number < block_end:
+                aborted = self.entry(number)
+                if aborted.first_offset < end:
+                    found.append(aborted)
+                if aborted.last_stable_offset >= end:  # later ones began at this offset or behind it
+                    return AbortedInRange(found, True)
+                number += 1
         return AbortedInRange(found, False)
 
     def _number_ending_at_or_after(self, offset: int) -> int:
@@ -234,6 +256,12 @@ class TransactionIndex:
     def keep_before(self, offset: int) -> None:
         """Removes the entries whose abort marker is at `offset` or later."""
         del self.data[self._number_ending_at_or_after(offset) * self.ENTRY_SIZE :]
+        self._least = self._least_first_offsets()
+
+    def _least_first_offsets(self) -> list[int]:
+        starts = range(0, len(self) * self.ENTRY_SIZE, self.ENTRY_SIZE)
+        offsets = [_TRANSACTION_FIRST_OFFSET.unpack_from(self.data, start)[0] for start in starts]
+        return [min(offsets[start : start + self.BLOCK]) for start in range(0, len(offsets), self.BLOCK)]
 
     def is_sound(self) -> bool:
         if len(self.data) % self.ENTRY_SIZE:

@@ -219,7 +219,7 @@ class Segment:
         derived, transactions = self.derived(), self.transactions()
         assert transactions is not None, "recovery has found the aborted transactions"
         if not sealed:
-            derived, transactions = derived.copy(), TransactionIndex(transactions.data)
+            derived, transactions = derived.copy(), transactions.copy()
         chunks = self._chunks.checksums if self._chunks is not None else None
         return SegmentSave(self, derived, transactions, chunks, self.size, sealed)
 

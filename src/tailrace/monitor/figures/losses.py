@@ -8,10 +8,14 @@
 
 A note of many groups takes several batches, of which the last has the cut: without it, nothing was deleted. Adjacent
 ranges of a group with the same reason and client are one loss. A record is lost to a group once, whatever says so.
+
+A consumer that is always too slow has a loss with each deletion, and the ledger is kept for ever. For sums alone, as in
+metrics, old losses are added up.
 """
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator
+from functools import partial
 from itertools import groupby
 from typing import Any
 
@@ -23,11 +27,12 @@ Place = tuple[str, int]  # topic id, partition
 
 class LossJoin:
     """Takes the entries in the order of the ledger. Keeps what groups have missed, and little of all other deletions: a
-    ledger is kept for ever.
+    ledger is kept for ever. With `separate_ms`, losses that have ended, and are so much older than the last entry of
+    their partition, become one for each group and reason, whose range is of no meaning.
     """
 
-    def __init__(self) -> None:
-        self._places: dict[Place, _Partition] = defaultdict(_Partition)
+    def __init__(self, separate_ms: int | None = None) -> None:
+        self._places: dict[Place, _Partition] = defaultdict(partial(_Partition, separate_ms))
 
     def take(self, entry: Loss) -> None:
         self._places[entry.topic_id, entry.partition].take(entry)
@@ -37,7 +42,8 @@ class LossJoin:
         is MISSED or SKIPPED, and it has a reason.
         """
         found = sorted((loss for place in self._places.values() for loss in place.losses()), key=_order)
-        return [loss for _, of_place in groupby(found, key=_place) for loss in _merged(_once(of_place))]
+        sums = [loss for place in self._places.values() for loss in place.sums.values()]
+        return [*sums, *(loss for _, of_place in groupby(found, key=_place) for loss in _merged(_once(of_place)))]
 
 
 def join(entries: Iterable[Loss]) -> list[Loss]:
@@ -49,14 +55,18 @@ def join(entries: Iterable[Loss]) -> list[Loss]:
 
 
 class _Partition:
-    def __init__(self) -> None:
+    def __init__(self, separate_ms: int | None) -> None:
+        self._separate_ms = separate_ms
+        self.sums: dict[tuple[str, str | None], Loss] = {}  # by group and reason
         self._cuts: list[Loss] = []  # one behind the other; those of the same reason are one
         self._oldest: int | None = None  # of the last cut
         self._announced: list[Loss] = []  # missed, if the cut of their note comes
         self._open: dict[str, list[Loss]] = {}
-        self._closed: list[Loss] = []
+        self._closed: deque[Loss] = deque()
 
     def take(self, entry: Loss) -> None:
+        if self._separate_ms is not None:
+            self._add_up(entry.at - self._separate_ms)
         match entry.kind:
             case LossKind.CUT:
                 self._cut(entry)
@@ -69,6 +79,13 @@ class _Partition:
                 self._closed += (trimmed(one, entry.first) for one in ranges if one.last >= entry.first)
             case LossKind.SKIPPED:
                 self._closed.append(entry)
+
+    def _add_up(self, before_ms: int) -> None:
+        while self._closed and self._closed[0].at < before_ms:
+            loss = self._closed.popleft()
+            key = loss.group, loss.reason
+            known = self.sums.get(key)
+            self.sums[key] = loss if known is None else _sum(known, loss)
 
     @property
     def _cut_to(self) -> int:
@@ -149,14 +166,18 @@ def _append(losses: list[Loss], loss: Loss) -> None:
     last = losses[-1] if losses else None
     if last is None or not _continues(last, loss):
         losses.append(loss)
-        return
-    losses[-1] = last._replace(
-        last=loss.last,
-        records=last.records + loss.records,
-        exact=last.exact and loss.exact,
-        size=None if last.size is None or loss.size is None else last.size + loss.size,
-        newest=last.newest if loss.newest is None else max(loss.newest, last.newest or loss.newest),
-        at=max(last.at, loss.at),
+    else:
+        losses[-1] = _sum(last, loss)
+
+
+def _sum(one: Loss, other: Loss) -> Loss:
+    return one._replace(
+        last=other.last,
+        records=one.records + other.records,
+        exact=one.exact and other.exact,
+        size=None if one.size is None or other.size is None else one.size + other.size,
+        newest=one.newest if other.newest is None else max(other.newest, one.newest or other.newest),
+        at=max(one.at, other.at),
     )
 
 

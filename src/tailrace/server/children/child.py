@@ -24,7 +24,7 @@ PAUSE_S = 1.0
 PAUSE_MAX_S = 60.0
 STABLE_S = 60.0  # a child that has run for so long is started again after the shortest pause
 STOP_S = 2.0
-PAGE_BYTES_MAX = 32 << 20
+PAGE_BYTES_MAX = 64 << 20  # more than the monitor writes
 READ_BYTES = 1 << 20
 _END_OF_PAGE = b"# EOF\n"
 
@@ -43,7 +43,7 @@ class Child:
     ) -> None:
         """The child inherits the descriptors, under the same numbers."""
         self.name = name
-        self.page = ""  # its latest metrics
+        self.page = b""  # its latest metrics
         self.starts = 0
         self._loop = loop
         self._workers = workers
@@ -115,14 +115,17 @@ class Child:
         self._unread += data
         end = self._unread.rfind(_END_OF_PAGE, seen)
         if end >= 0:
-            self.page = self._unread[:end].rpartition(_END_OF_PAGE)[2].decode(errors="replace")
+            before = self._unread.rfind(_END_OF_PAGE, seen, end)
+            begin = 0 if before < 0 else before + len(_END_OF_PAGE)
+            with memoryview(self._unread) as whole:  # of tens of megabytes, perhaps: copied once
+                self.page = bytes(whole[begin:end])
             del self._unread[: end + len(_END_OF_PAGE)]
 
     def _ended(self) -> None:
         process, self._process = self._process, None
         assert process is not None
         self._close_pipes(process)
-        self.page, self._unread = "", bytearray()
+        self.page, self._unread = b"", bytearray()
         codes: list[int] = []
         self._workers.submit(lambda: codes.append(bury(process)), lambda: self._start_later(_why(codes)))
 

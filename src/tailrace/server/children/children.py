@@ -54,7 +54,7 @@ class Children:
                 configs=_configs(node, _GATEWAY_CONFIGS), host=http.host, sockets=descriptors, http_token=http.token
             )
             self.children.append(Child(node.loop, node.jobs, "gateway", GATEWAY, greeting, descriptors))
-        node.metrics.further_pages.append(self._page)
+        node.metrics.further_pages.append(self._pages)
         node.jobs.submit(self._write_access, self._start)
 
     def _greeting(self, **further: object) -> bytes:
@@ -72,13 +72,13 @@ class Children:
         for child in self.children:
             child.start()
 
-    def _page(self) -> Iterator[str]:
+    def _pages(self) -> Iterator[bytes]:
         title = "Starts of a child process of the broker; more than one is a child that has failed."
-        yield f"# HELP tailrace_child_starts_total {title}"
-        yield "# TYPE tailrace_child_starts_total counter"
+        yield f"# HELP tailrace_child_starts_total {title}\n".encode()
+        yield b"# TYPE tailrace_child_starts_total counter\n"
         for child in self.children:
-            yield f'tailrace_child_starts_total{{child="{child.name}"}} {child.starts}'
-        yield from (child.page.rstrip("\n") for child in self.children if child.page)
+            yield f'tailrace_child_starts_total{{child="{child.name}"}} {child.starts}\n'.encode()
+        yield from (child.page for child in self.children)
 
     def stop(self) -> Callable[[], None]:
         """Tells the children to end, and closes the listener. Returns what waits until they have ended."""

@@ -5,11 +5,13 @@ The reason is one sentence: what the innermost Python error says, or, where Java
 """
 
 import re
+from collections.abc import Mapping
 from enum import Enum, auto
 
-from tailrace.client.errors import ClientError
+from tailrace.client.errors import ClientError, ConnectionLost
 from tailrace.spark.pipelines import decoders
 from tailrace.spark.source import losses
+from tailrace.util.addresses import all_refuse
 
 # What another try cannot change. Of a Python process of Spark's, only the names of errors arrive.
 _LASTING = (
@@ -27,6 +29,7 @@ _LASTING = (
 _IMPORT = re.compile(r"(?:ModuleNotFoundError|ImportError): (.*)", re.DOTALL)
 _IMPORT_ADVICE = "Install it for the Python of Spark's driver and workers, or ship it to them"
 _FORMAT = re.compile(r"(?:\w+: )?\[DATA_SOURCE_NOT_FOUND\] Failed to find the data source: (\S+)\.")
+_PACKAGES = "--packages GROUP:NAME:VERSION, or in Python spark.jars.packages"
 _LOSS_ADVICE = (
     "To go on without them: --on-data-loss earliest (in Python on_data_loss=), or report, which also writes them to "
     "losses.jsonl. To start over instead: a new state directory and a new output, never one of them alone."
@@ -63,6 +66,15 @@ _KINDS = {
 }
 
 
+def require_broker(client_options: Mapping[str, str]) -> None:
+    """Raises ConnectionLost where every address refuses connections, so that waiting makes no sense. Call it before
+    the first request: a broker that has answered once is waited for.
+    """
+    servers = {name.lower(): value for name, value in client_options.items()}["kafka.bootstrap.servers"]
+    if all_refuse(servers):
+        raise ConnectionLost(servers, "Connection refused. Check the addresses, and that a broker runs there")
+
+
 def may_pass(error: BaseException) -> bool:
     text = f"{type(error).__name__}: {_said(error)}"
     return not any(mark in text for mark in _LASTING) and not _IMPORT.match(_reason(error))
@@ -76,7 +88,7 @@ def reason_of(error: BaseException) -> str:
     if found := _IMPORT.match(reason):
         return f"{found[1]}. {_IMPORT_ADVICE}"
     if found := _FORMAT.match(reason):
-        return f"Spark has no format {found[1]!r}. Check its name, or add the package that has it: spark.jars.packages"
+        return f"Spark has no format {found[1]!r}. Check its name, or add the package that has it: {_PACKAGES}"
     return reason
 
 

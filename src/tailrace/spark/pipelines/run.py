@@ -26,7 +26,14 @@ from typing import TYPE_CHECKING, Any
 
 from tailrace.client.cluster.cluster import cluster_for
 from tailrace.client.errors import ClientError
-from tailrace.spark.pipelines.failures import RunFailed, are_alike, is_of_spark, may_pass, reason_of
+from tailrace.spark.pipelines.failures import (
+    RunFailed,
+    are_alike,
+    is_of_spark,
+    may_pass,
+    reason_of,
+    require_broker,
+)
 from tailrace.spark.pipelines.progress import Finished, Progress
 from tailrace.spark.pipelines.query_start import start_in_turn
 from tailrace.spark.pipelines.session import java_log
@@ -87,8 +94,8 @@ def run(
     is there now has been read. `state` is the directory to keep things in. `options` are more of the format, `sink` is
     one instead of the pipeline's. `on_progress` is called with each finished batch: see `progress.py`.
 
-    Raises RunFailed where the query failed for good, AlreadyRunning, OutputMismatch where the state is not that of the
-    output, and what Spark says of a wrong plan.
+    Raises RunFailed where nothing listens at the addresses of the broker, or where the query failed for good,
+    AlreadyRunning, OutputMismatch where the state is not that of the output, and what Spark says of a wrong plan.
     """
     kept = State.of(pipeline.name, state)
     if sink is not None:
@@ -97,6 +104,8 @@ def run(
     read |= {"group": pipeline.group, "onDataLoss": loss_choice(on_data_loss), "stateDirectory": str(kept.directory)}
     trigger = {"availableNow": True} if once else {"processingTime": cadence(every)}
     sinks = (sink or pipeline.sink, pipeline.decode.side)
+    client = pipeline.client_options(bootstrap, options)
+    _require_broker(pipeline.name, client)
     with kept.locked():
         kept.claim(pipeline.name, pipeline.source, (one.place for one in sinks if one and one.place))
         live = _Live(
@@ -106,13 +115,20 @@ def run(
             sink=sinks[0],
             read=read,
             start=pipeline.start_options(),
-            client=pipeline.client_options(bootstrap, options),
+            client=client,
             trigger=trigger,
             on_progress=on_progress,
         )
         # Behind the session, since making one takes ctrl-C for Spark.
         with nullcontext(stop) if stop else stopped_by_signals() as asked:
             return _until_java_ends(live, asked, _most(max_restarts, once))
+
+
+def _require_broker(name: str, client: Mapping[str, str]) -> None:
+    try:
+        require_broker(client)
+    except ClientError as error:
+        raise RunFailed(f"{name}: {error}") from error
 
 
 def loss_choice(given: str) -> str:

@@ -156,8 +156,29 @@ def test_members_may_hold_so_much_memory_and_no_more(broker: LocalBroker, monkey
     a = Member(broker, "a", "x" * 200).join()
     assert Member(broker, "b", "orders").beat() == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert a.beat() == 0
+    assert a.beat(subscribed_topic_names=["x" * 200, "orders"]) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert a.beat(subscribed_topic_names=["orders"]) == 0
+    assert Member(broker, "a", "orders").beat() == 0, "it is known"
+    a.epoch = describe(broker).group_epoch
     a.leave()
     Member(broker, "b", "orders").join()
+
+
+def test_the_memory_that_members_hold_is_counted(broker: LocalBroker) -> None:
+    held = broker.broker.groups._table._consumer_ports.held
+    members = [
+        Member(broker, "i" * 30_000).join(),
+        Member(broker, "b", rack_id="r" * 30_000).join(),
+        Member(broker, "c", instance_id="n" * 30_000).join(),
+        Member(broker, "d", *(str(number) for number in range(5_000))).join(),
+    ]
+    assert held.bytes > 3 * 30_000 + 5_000 * 400
+    broker.kill()
+    assert broker.broker.groups._table._consumer_ports.held.bytes == held.bytes
+    for member in members:
+        member.epoch = 1
+        member.leave()
+    assert broker.broker.groups._table._consumer_ports.held.bytes == 0
 
 
 def test_the_assignor_that_most_members_prefer_is_used(broker: LocalBroker) -> None:

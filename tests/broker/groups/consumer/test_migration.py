@@ -39,10 +39,15 @@ def classic_pair(broker: LocalBroker) -> tuple[Consumer, Consumer]:
     a.enter()
     b.enter()
     a.join()
+    return sync_both(a, b)
+
+
+def sync_both(a: Consumer, b: Consumer) -> tuple[Consumer, Consumer]:
+    """The leader assigns two partitions to each. Returns it, and the other one."""
     leader, other = (a, b) if a.is_leader else (b, a)
     other.sync()
-    leader.sync({leader.member_id: assignment(0, 1), other.member_id: assignment(2, 3)})
-    other.sync()
+    assert leader.sync({leader.member_id: assignment(0, 1), other.member_id: assignment(2, 3)}).code == 0
+    assert other.sync().code == 0
     return leader, other
 
 
@@ -198,6 +203,29 @@ def test_a_static_member_changes_its_protocol_and_keeps_its_partitions(broker: L
     assert new.partitions == all_of("orders", 0, 1, 2, 3)
     assert a.heartbeat() == ErrorCode.FENCED_INSTANCE_ID
     assert len(describe(broker).members) == 1
+
+
+def test_a_static_member_that_returns_with_the_classic_protocol_takes_it_along(broker: LocalBroker) -> None:
+    """The deadlines of a group are not those of its members: one that is left behind would end a rebalance early."""
+    a = Consumer(broker, "a")
+    before = Member(broker, "before", "orders", instance_id="desk").join()
+    a.enter()
+    a.sync()
+    settle(before)
+    catch_up(a)
+    before.leave(-2)
+    desk = Consumer(broker, "b", instance_id="desk")
+    assert desk.join().code == 0
+    assert isinstance(broker.broker.groups.groups[BILLING], ClassicGroup)
+    waiting = [a.join(), desk.join()]
+    leader, other = sync_both(a, desk)
+    for _ in range(11):  # until the time that a member has to ask for its assignment is all but over
+        broker.tick(5_000)
+        assert (a.heartbeat(), desk.heartbeat()) == (0, 0)
+    waiting += [leader.join(), other.join()]
+    assert [one.code for one in waiting] == [0, 0, 0, 0]
+    broker.tick(6_000)
+    sync_both(a, desk)  # neither was removed
 
 
 def test_a_classic_member_that_stays_silent_or_does_not_join_again_is_removed(broker: LocalBroker) -> None:

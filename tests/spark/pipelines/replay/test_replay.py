@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 
 from tailrace.spark import Call, Json, Parquet, Pipeline, Topic, pipeline
 from tailrace.spark.pipelines.replay.exact_replay import NotExact
@@ -104,6 +105,26 @@ def test_exact_is_live_again_and_a_batch_counts_what_was_late(
     assert 0 < (batch.plan.late_in_live or 0) <= late.total(), "Spark counts groups of them"
     assert batch.rows_read == 4 * 18 + 3
     assert not list((state / "replays").glob("*")), "what a replay needs on the way is gone"
+
+
+def test_an_exact_replay_counts_rows_and_not_the_markers_of_transactions(
+    spark: Any, topic: str, bootstrap: str, tmp_path: Path
+) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": f"{topic}-writer"})
+    producer.init_transactions(30)
+    for number in range(2):
+        producer.begin_transaction()
+        producer.produce(topic, json.dumps({"at": BASE + number}), partition=0)
+        producer.commit_transaction(30)
+
+    @pipeline(source=topic, decode=Json("at LONG"), sink=Parquet(str(tmp_path / "live")), name="plain")
+    def plain(events: Any) -> Any:
+        return events.select("at")
+
+    state = tmp_path / "state"
+    plain.run(bootstrap, once=True, state=state, spark=spark)
+    exact = plain.replay(bootstrap, sink=Parquet(str(tmp_path / "exact")), mode="exact", state=state, spark=spark)
+    assert (exact.plan.extent.count, exact.rows_read, exact.rows_written) == (4, 2, 2)
 
 
 def test_code_that_needs_other_batches_cannot_be_exact(

@@ -69,6 +69,10 @@ class ClassicGroup:
     def is_empty(self) -> bool:
         return self.state is State.EMPTY
 
+    def client_of(self, member_id: str) -> str | None:
+        member = self.members.get(member_id)
+        return member.client_id if member is not None else None
+
     def is_subscribed(self, topic: str) -> bool:
         """Whether a member has subscribed to the topic; in doubt, True."""
         if not self.members:

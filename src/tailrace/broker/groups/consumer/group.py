@@ -37,6 +37,8 @@ from tailrace.protocol.errors import ErrorCode
 SESSION, REBALANCE, REFRESH = "session", "rebalance", "refresh"  # kinds of deadlines
 RETRY_MS = 1_000  # after a write that has failed
 MEMBER_EPOCHS_FROM = 9  # of OffsetCommit
+NAME_BYTES = 100  # of a name that a member subscribes to, besides its characters
+TOPIC_BYTES = 300  # of a name in the indexes of a group
 
 
 class ConsumerPorts(NamedTuple):
@@ -93,6 +95,10 @@ class ConsumerGroup:
     def assignor(self) -> str:
         return assignor_of(self._replayed, self.settings)
 
+    def client_of(self, member_id: str) -> str | None:
+        member = self.members.get(member_id)
+        return member.details.client_id if member is not None else None
+
     def is_subscribed(self, topic: str) -> bool:
         return topic in self._replayed.topics
 
@@ -105,20 +111,30 @@ class ConsumerGroup:
         if (unchanged := heartbeat.unchanged(self._replayed, beat)) is not None:  # most heartbeats, by far
             self._ports.timers.set(Timer(self.group_id, SESSION, beat.member_id), self.settings.session_timeout_ms)
             return unchanged
-        self._check_room(is_new=beat.epoch == heartbeat.JOINING_EPOCH)
         draft = self._draft()
         if former is not None and former.members:
             migration.upgrade(former, draft, draft.settings.migration_policy)
         outcome = heartbeat.leave(draft, beat) if beat.is_leaving else heartbeat.beat(draft, beat)
+        self._check_room(draft)
         self._write(draft, former.tombstones() if former is not None else ())
         if not beat.is_leaving:
             self._ports.timers.set(self._timer(SESSION, outcome.member_id), draft.settings.session_timeout_ms)
         return outcome
 
-    def _check_room(self, *, is_new: bool) -> None:
-        """Raises Refused while the members of all groups hold too much memory, or are too many."""
-        if is_new and (self._ports.held.bytes > HELD_BYTES_MAX or len(self._ports.timers) >= TIMERS_MAX):
+    def _check_room(self, draft: Draft) -> None:
+        """Raises Refused if the members of all groups hold too much memory, or are too many, and the draft adds to
+        that.
+        """
+        if self._ports.held.bytes <= HELD_BYTES_MAX and len(self._ports.timers) < TIMERS_MAX:
+            return
+        if sum(self._growth(change) for change in draft.changes if isinstance(change, MemberChanged)) > 0:
             raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the members of all groups hold too much memory")
+
+    def _growth(self, change: MemberChanged) -> int:
+        before = self.members.get(change.member_id)
+        return size_of(change.member_id, change.value) - size_of(
+            change.member_id, before.details if before is not None else None
+        )
 
     # Members of the classic protocol
 
@@ -130,10 +146,11 @@ class ConsumerGroup:
             member_id = f"{(identity.instance_id or joining.client_id)[:NAME_MAX]}-{self._ports.random_id()}"
             if joining.must_know_id and identity.instance_id is None:
                 raise MemberIdRequired(member_id)
-        self._check_room(is_new=True)
         draft = self._draft()
         joined = classic_members.join(draft, joining, member_id)
-        self._write(draft)
+        self._check_room(draft)
+        if self._write(draft):
+            return joined  # to a classic group, which sets deadlines of its own
         self._ports.timers.set(self._timer(SESSION, member_id), joining.session_timeout_ms)
         self._ports.timers.set(self._timer(SYNC, member_id), joining.rebalance_timeout_ms)
         self._ports.timers.cancel(self._timer(JOIN, member_id))
@@ -279,19 +296,20 @@ class ConsumerGroup:
         ports = self._ports
         return Draft(self._replayed, ports.settings(self.group_id), ports.catalog, ports.now_ms())
 
-    def _write(self, draft: Draft, before: Sequence[Change] = ()) -> None:
+    def _write(self, draft: Draft, before: Sequence[Change] = ()) -> bool:
         """Writes what has changed as one batch, behind other changes, and sets the deadlines that follow from it.
-        Raises NotSaved.
+        Returns whether that has made a classic group of this one. Raises NotSaved.
         """
         if not draft.changes:
-            return
+            return False
         if migration.is_downgrade_due(draft.state, draft.settings.migration_policy):
             self._downgrade(draft)
-            return
+            return True
         self._ports.write(self.group_id, [*before, *draft.changes])
         self._set_timers(draft.changes)
         if (due_in_ms := draft.assignment_due_in_ms) is not None:
             self._ports.timers.set(self._timer(REFRESH), due_in_ms)
+        return False
 
     def _downgrade(self, draft: Draft) -> None:
         members = draft.state.members
@@ -328,21 +346,23 @@ class ConsumerGroup:
     def replay(self, change: ConsumerChange) -> None:
         """Applies a record: the only way in which the group changes, while running and at the start."""
         self.is_saved = True
-        if isinstance(change, MemberChanged):
-            before = self.members.get(change.member_id)
-            self._ports.held.bytes += size_of(change.value) - size_of(before.details if before is not None else None)
+        growth = self._growth(change) if isinstance(change, MemberChanged) else 0
+        topics = len(self._replayed.name_subscribers)
         self._replayed.replay(change)
+        self._ports.held.bytes += growth + TOPIC_BYTES * (len(self._replayed.name_subscribers) - topics)
 
     def tombstones(self) -> list[Change]:
         """Returns what removes the group from the log, once it has no members."""
         return migration.tombstones(self._replayed)
 
 
-def size_of(details: MemberValue | None) -> int:
-    """The approximate size of what a member makes the broker keep."""
+def size_of(member_id: str, details: MemberValue | None) -> int:
+    """The approximate size of what a member makes the broker keep; 0 without details."""
     if details is None:
         return 0
-    size = sum(map(len, details.subscribed_names)) + len(details.subscribed_pattern or "")
+    texts = (member_id, details.instance_id, details.rack_id, details.client_id, details.subscribed_pattern)
+    size = sum(len(text or "") for text in texts)
+    size += sum(map(len, details.subscribed_names)) + NAME_BYTES * len(details.subscribed_names)
     if details.classic is not None:
         size += sum(len(one.name) + len(one.metadata) for one in details.classic.protocols)
     return size

@@ -35,13 +35,16 @@ class Counts:
     """Spark's counts of rows and batches."""
 
     batches: int = 0
+    read: int = 0
     corrupt: int = 0
     written: int = 0
 
     def add(self, reports: Iterable[Mapping[str, Any]]) -> None:
         for report in reports:
+            found = summary(report)
             self.batches += 1
-            self.corrupt += summary(report)["corrupt"] or 0
+            self.read += found["rows"]
+            self.corrupt += found["corrupt"] or 0
             self.written += written_in(report)
 
 

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tailrace.client.cluster.metadata import TopicPartition
+from tailrace.spark.pipelines.failures import require_broker
 from tailrace.spark.pipelines.progress import Progress
 from tailrace.spark.pipelines.replay import exact_replay
 from tailrace.spark.pipelines.replay.repeatability import repeatability
@@ -108,6 +109,7 @@ def plan_replay(
 ) -> Plan:
     """Without Spark. Raises BadOptions, and what the client raises."""
     read, kept = pipeline.read_options(bootstrap, options), State.of(pipeline.name, state)
+    require_broker(pipeline.client_options(bootstrap, options))
     if _mode(mode) is Mode.EXACT:
         return _exact_plan(read, kept, start, end)
     extent = replay_range_of(read, start_from(start), stop_from(end))
@@ -238,7 +240,7 @@ def _run_exact(job: _Job) -> Replayed:
     is_counted = counts.batches == len(batches) and not isinstance(job.sink, Call | Console)
     if not is_counted:
         return Replayed(job.plan, seconds)
-    return Replayed(job.plan, seconds, job.plan.extent.count, counts.corrupt, counts.written)
+    return Replayed(job.plan, seconds, counts.read, counts.corrupt, counts.written)
 
 
 def _check_repeatable(frame: "DataFrame") -> None:
