@@ -240,7 +240,7 @@ class QueueCoordinator:
         start = min(before.start_offset, end)
         ranges = [
             one._replace(last=min(one.last, end - 1))
-            for update in before.snapshot()
+            for update in before.snapshot(now_ms=self.steady_ms)
             for one in update.ranges
             if one.first < end
         ]
