@@ -229,6 +229,7 @@ def test_a_full_heartbeat_is_answered_with_the_assignment(
     assert worker.beat() == ErrorCode.NONE
     assert worker.answer.assignment is None
     assert worker.beat(subscribed_topic_names=[topic]) == ErrorCode.NONE
+    assert worker.answer.assignment is not None  # type: ignore[unreachable]
     assert len(worker.answer.assignment.topic_partitions) == 1
     assert worker.answer.heartbeat_interval_ms == 5_000
 

@@ -193,8 +193,15 @@ def a_disk(directory: Path, *, commit: int) -> Iterator[Disk]:
 
 
 class VictimOnDisk(Victim):
-    def __init__(self, directory: Path, disk: Disk, *, program: Sequence[str] = PROGRAM) -> None:
-        super().__init__(directory, program=program, data=disk.path / "data")
+    def __init__(
+        self,
+        directory: Path,
+        disk: Disk,
+        *,
+        program: Sequence[str] = PROGRAM,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(directory, program=program, data=disk.path / "data", settings=settings)
         self._disk = disk
 
     def cut_power(self) -> None:

@@ -8,14 +8,13 @@
 A worker fetches one partition, `orders-0`, unless it is given others. It begins its session with its first fetch.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from brokers import LocalBroker, resolved
 
 from tailrace.broker.core.clients import ClientConnection
 from tailrace.broker.core.delayed import DelayedResponse
-from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.share_acknowledge import (
     ACCEPT,
     GAP,
@@ -43,7 +42,7 @@ class Delivery:
 
     def __init__(self, response: Any) -> None:
         self.response = response
-        self.error_code = ErrorCode(response.error_code)
+        self.error_code = ErrorCode(response.error_code)  # type: ignore[call-arg]
 
     @property
     def partitions(self) -> dict[Place, Any]:
@@ -94,7 +93,7 @@ def values_of(partition: Any) -> list[bytes]:
     ]
 
 
-def acks_of(partitions: dict[Place, Ranges], topic: type[Any], partition: type[Any]) -> list[Any]:
+def acks_of(partitions: Mapping[Place, Ranges], topic: type[Any], partition: type[Any]) -> list[Any]:
     topics: dict[bytes, Any] = {}
     for (topic_id, index), ranges in partitions.items():
         one = topics.setdefault(topic_id, topic(topic_id=topic_id))
@@ -133,7 +132,7 @@ class Worker:
 
     def fetch_request(
         self,
-        acks: dict[Place, Ranges] | None = None,
+        acks: Mapping[Place, Ranges] | None = None,
         *,
         epoch: int | None = None,
         forgotten: Sequence[Place] = (),
@@ -149,20 +148,20 @@ class Worker:
             group_id=self.group,
             member_id=self.member_id,
             share_session_epoch=epoch,
-            topics=acks_of(named | (acks or {}), FetchTopic, FetchPartition),
+            topics=acks_of({**named, **(acks or {})}, FetchTopic, FetchPartition),
             forgotten_topics_data=[ForgottenTopic(topic_id=tid, partitions=[index]) for tid, index in forgotten],
             **{**limits, **fields},
         )
 
     def fetch(
-        self, acks: dict[Place, Ranges] | None = None, *, epoch: int | None = None, version: int = 2, **fields: Any
+        self, acks: Mapping[Place, Ranges] | None = None, *, epoch: int | None = None, version: int = 2, **fields: Any
     ) -> Delivery:
         request = self.fetch_request(acks, epoch=epoch, **fields)
         response = self.broker.ask(request, version, connection=self.connection)
         self._goes_on(request.share_session_epoch, response.error_code)
         return Delivery(response)
 
-    def begin_fetch(self, acks: dict[Place, Ranges] | None = None, **fields: Any) -> "WaitingFetch":
+    def begin_fetch(self, acks: Mapping[Place, Ranges] | None = None, **fields: Any) -> "WaitingFetch":
         """A fetch that may wait."""
         request = self.fetch_request(acks, **{"max_wait_ms": 500, **fields})
         waiting = WaitingFetch(self, request)
@@ -182,7 +181,7 @@ class Worker:
     # Acknowledging
 
     def acknowledge_request(
-        self, acks: dict[Place, Ranges], *, epoch: int | None = None, **fields: Any
+        self, acks: Mapping[Place, Ranges], *, epoch: int | None = None, **fields: Any
     ) -> ShareAcknowledgeRequest:
         return ShareAcknowledgeRequest(
             group_id=self.group,
@@ -193,37 +192,37 @@ class Worker:
         )
 
     def acknowledge_all(
-        self, acks: dict[Place, Ranges], *, epoch: int | None = None, version: int = 2, **fields: Any
+        self, acks: Mapping[Place, Ranges], *, epoch: int | None = None, version: int = 2, **fields: Any
     ) -> Any:
         request = self.acknowledge_request(acks, epoch=epoch, **fields)
         response = self.broker.ask(request, version, connection=self.connection)
         self._goes_on(request.share_session_epoch, response.error_code)
         return response
 
-    def acknowledge(self, *ranges: tuple[int, int, Sequence[int]], **fields: Any) -> ErrorCode:
+    def acknowledge(self, *ranges: tuple[int, int, Sequence[int]], **fields: Any) -> int:
         """Returns the error code of the one partition, or that of the request."""
         response = self.acknowledge_all({self.places[0]: ranges}, **fields)
         if response.error_code:
-            return ErrorCode(response.error_code)
+            return int(response.error_code)
         ((one,),) = (topic.partitions for topic in response.responses)
-        return ErrorCode(one.error_code)
+        return int(one.error_code)
 
-    def say(self, kind: int, *offsets: int, **fields: Any) -> ErrorCode:
+    def say(self, kind: int, *offsets: int, **fields: Any) -> int:
         return self.acknowledge(*((offset, offset, [kind]) for offset in offsets), **fields)
 
-    def accept(self, *offsets: int, **fields: Any) -> ErrorCode:
+    def accept(self, *offsets: int, **fields: Any) -> int:
         return self.say(ACCEPT, *offsets, **fields)
 
-    def release(self, *offsets: int, **fields: Any) -> ErrorCode:
+    def release(self, *offsets: int, **fields: Any) -> int:
         return self.say(RELEASE, *offsets, **fields)
 
-    def reject(self, *offsets: int, **fields: Any) -> ErrorCode:
+    def reject(self, *offsets: int, **fields: Any) -> int:
         return self.say(REJECT, *offsets, **fields)
 
-    def skip(self, *offsets: int, **fields: Any) -> ErrorCode:
+    def skip(self, *offsets: int, **fields: Any) -> int:
         return self.say(GAP, *offsets, **fields)
 
-    def leave(self, acks: dict[Place, Ranges] | None = None) -> Any:
+    def leave(self, acks: Mapping[Place, Ranges] | None = None) -> Any:
         """Ends the session."""
         return self.acknowledge_all(acks or {}, epoch=FINAL)
 

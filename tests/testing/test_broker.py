@@ -104,7 +104,7 @@ def test_a_queue_has_locks_as_short_as_a_test_needs_them() -> None:
             worker = ShareConsumer({**settings, "share.acknowledgement.mode": "explicit"})
             stack.callback(worker.close)
             worker.subscribe(["orders"])
-            (message,) = until(lambda worker=worker: list(worker.poll(1)))
+            (message,) = until(lambda: list(worker.poll(1)))  # noqa: B023 - it is called at once
             assert (message.value(), message.delivery_count()) == (b"tea", attempt)
 
 

@@ -39,11 +39,11 @@ def alter_all(broker: LocalBroker, starts: dict[tuple[str, int], int], group: st
     return broker.ask(request, 0)
 
 
-def alter(broker: LocalBroker, start: int, **fields: Any) -> ErrorCode:
+def alter(broker: LocalBroker, start: int, **fields: Any) -> int:
     response = alter_all(broker, {("orders", 0): start}, **fields)
     if response.error_code:
-        return ErrorCode(response.error_code)
-    return ErrorCode(response.responses[0].partitions[0].error_code)
+        return int(response.error_code)
+    return int(response.responses[0].partitions[0].error_code)
 
 
 def start_of(broker: LocalBroker, topic_id: bytes) -> int:

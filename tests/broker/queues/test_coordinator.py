@@ -34,7 +34,7 @@ def topic_id(broker: LocalBroker) -> bytes:
     return queue_with(broker, 10)
 
 
-def queue_with(broker: LocalBroker, records: int, **configs: str) -> bytes:
+def queue_with(broker: LocalBroker, records: int, **configs: Any) -> bytes:
     """A topic with records in batches of one, and a group that begins with the first."""
     topic_id = broker.create_topic()
     for n in range(records):
@@ -487,7 +487,7 @@ def test_a_topic_may_hold_what_a_queue_has_not_finished(broker: LocalBroker) -> 
 def test_a_start_of_a_log_that_moved_while_the_state_was_not_written_is_found(
     broker: LocalBroker, topic_id: bytes
 ) -> None:
-    broker.broker.queues.log_start_moved = lambda _: None  # type: ignore[method-assign]  # as in a crash behind it
+    broker.broker.queues.log_start_moved = lambda _: None  # type: ignore[method-assign, assignment]  # as in a crash behind it
     delete(broker, 4)
     broker.run_jobs()
     broker.restart()

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from backlogs import delete
@@ -26,7 +27,7 @@ def broker(tmp_path: Path) -> Iterator[LocalBroker]:
         yield broker
 
 
-def begin(broker: LocalBroker, records: int, **configs: str) -> Worker:
+def begin(broker: LocalBroker, records: int, **configs: Any) -> Worker:
     """A queue of records, each in a batch of its own, with a dead-letter topic; and a worker of it."""
     topic_id = broker.create_topic()
     for n in range(records):
@@ -35,7 +36,7 @@ def begin(broker: LocalBroker, records: int, **configs: str) -> Worker:
     return Worker(broker, topic_id)
 
 
-def create_dead_letter_topic(broker: LocalBroker, **configs: str) -> None:
+def create_dead_letter_topic(broker: LocalBroker, **configs: Any) -> None:
     broker.create_topic(DEAD, errors_deadletterqueue_group_enable="true", **configs)
 
 
@@ -64,6 +65,22 @@ def start_of(broker: LocalBroker) -> int:
     state = queue_of(broker).state
     assert state is not None
     return state.start_offset
+
+
+def test_records_that_are_given_up_in_any_order_keep_their_payload(broker: LocalBroker) -> None:
+    create_dead_letter_topic(broker)
+    worker = begin(broker, 5)
+    worker.fetch()
+    copies = broker.hold(CopyJob)
+    for offset in (3, 4, 0, 2, 1):  # all but the first wait for it, and come together
+        worker.reject(offset)
+        broker.run_jobs()
+    while copies:
+        job, finish = copies.popleft()
+        job.run()
+        finish()
+        broker.run_jobs()
+    assert sorted(record.value or b"" for record in letters(broker)) == [b"0", b"1", b"2", b"3", b"4"]
 
 
 def test_a_rejected_record_is_a_dead_letter(broker: LocalBroker) -> None:

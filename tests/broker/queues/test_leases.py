@@ -53,9 +53,9 @@ def test_deadlines_come_in_order_whatever_the_durations() -> None:
     for n, deadline in enumerate((500, 300, 700, 100, 700, 600)):
         leases.grant("a", n, n, 0, deadline)
     seen = []
-    while (deadline := leases.next_deadline) is not None:
-        for one in list(leases.overdue(deadline)):
-            seen.append((deadline, one.first))
+    while (due := leases.next_deadline) is not None:
+        for one in list(leases.overdue(due)):
+            seen.append((due, one.first))
             leases.end(*one)
     assert seen == [(100, 3), (300, 1), (500, 0), (600, 5), (700, 2), (700, 4)]
 

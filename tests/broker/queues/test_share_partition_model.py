@@ -443,7 +443,7 @@ class SharePartitionModel(RuleBasedStateMachine):
 
 def persisted(partition: SharePartition, now_ms: int) -> tuple[int, list[tuple[int, int, RecordState, int, int]]]:
     pieces = list(partition.snapshot(ranges_max=100_000, now_ms=now_ms))
-    return pieces[0].start_offset, [tuple(one) for piece in pieces for one in piece.ranges]
+    return pieces[0].start_offset, [(*one,) for piece in pieces for one in piece.ranges]
 
 
 TestSharePartition = SharePartitionModel.TestCase

@@ -28,7 +28,7 @@ class CopyJob:
         self._copies = copies
         self._now_ms = now_ms
         self._known: dict[int, Record] = {}  # of the batch that was decoded last
-        self._known_to = -1
+        self._known_offsets = range(0)
 
     def run(self) -> None:
         records: list[Record] = []
@@ -42,18 +42,18 @@ class CopyJob:
         self.batch, self.taken = encode_batch(records), len(records)
 
     def _find(self, offset: int) -> Record | None:
-        """Returns the record; None if it is gone, or damaged."""
-        if self._log is not None and offset > self._known_to:
+        """Returns the record; None if it is gone, or damaged. Records are given up in any order."""
+        if self._log is not None and offset not in self._known_offsets:
             try:
                 self._decode(self._log, offset)
             except (LogError, CorruptBatch) as error:
                 logger.warning("the dead letter of offset %d of %s has no copy: %s", offset, self._log.directory, error)
-                self._known, self._known_to = {}, offset
+                self._known, self._known_offsets = {}, range(0)
         return self._known.get(offset)
 
     def _decode(self, log: Log, offset: int) -> None:
         """Raises LogError and CorruptBatch."""
-        self._known, self._known_to = {}, offset
+        self._known, self._known_offsets = {}, range(0)
         found = log.read(offset, 1)
         if found is None:
             return
@@ -62,7 +62,7 @@ class CopyJob:
         for position, header in batch.split(data):
             if header.base_offset <= offset <= header.last_offset and not header.is_control:
                 self._known = {record.offset: record for record in decode_records(data, position)}
-                self._known_to = header.last_offset
+                self._known_offsets = range(header.base_offset, header.next_offset)
 
     def finish(self) -> None:
         pass

@@ -10,7 +10,7 @@ import parts
 import pytest
 
 from tailrace.broker.groups.consumer_records import MemberTargetValue, TargetEpochValue, TargetPartitions
-from tailrace.broker.groups.records import UnreadableRecord, decode, encode
+from tailrace.broker.groups.records import Change, UnreadableRecord, decode, encode
 from tailrace.broker.groups.share_records import (
     DeletedTopic,
     ShareAssignmentChanged,
@@ -35,7 +35,7 @@ MEMBER: dict[str, Any] = {"client_id": "c", "client_host": "/127.0.0.1", "subscr
 TOPIC = StateTopic(topic_id=TOPIC_ID, topic_name="t", partitions=[0])
 
 # By the schemas of Kafka 4.3.
-KAFKAS = [
+KAFKAS: list[tuple[Change, str, str]] = [
     (
         ShareMemberChanged("g", "m", ShareMemberValue(**MEMBER)),
         "000a00016700016d",
