@@ -3,13 +3,14 @@
 from collections.abc import Sequence
 
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 from tailrace import __version__
 from tailrace.gateway.http import docs_page
 from tailrace.gateway.http.endpoints import Endpoint
 from tailrace.gateway.http.openapi import description
+from tailrace.gateway.http.replies import reply
 
 
 def routes_about(endpoints: Sequence[Endpoint], *, has_token: bool) -> list[Route]:
@@ -17,7 +18,7 @@ def routes_about(endpoints: Sequence[Endpoint], *, has_token: bool) -> list[Rout
     page = docs_page.page(endpoints, __version__)
 
     async def openapi(_: Request) -> Response:
-        return JSONResponse(described)
+        return reply(described)
 
     async def docs(_: Request) -> Response:
         return HTMLResponse(page, headers=docs_page.HEADERS)

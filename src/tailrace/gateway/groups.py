@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from tailrace.client import groups
 from tailrace.client.cluster.cluster import Cluster
@@ -16,6 +16,7 @@ from tailrace.client.options import Isolation
 from tailrace.gateway.http.endpoints import Endpoint
 from tailrace.gateway.http.parameters import integer, string
 from tailrace.gateway.http.problems import Problem
+from tailrace.gateway.http.replies import reply
 from tailrace.gateway.kafka.kafka import Kafka
 
 NAME_LENGTH_MAX = 1000
@@ -104,14 +105,14 @@ class Groups:
         names = sorted(name for name in found if name > values["after"])
         shown = [found[name] for name in names[: values["max"]]]
         rows = [{"name": one.group_id, "state": one.group_state, "type": one.group_type} for one in shown]
-        return JSONResponse({"groups": rows, "next": names[len(shown) - 1] if len(shown) < len(names) else None})
+        return reply({"groups": rows, "next": names[len(shown) - 1] if len(shown) < len(names) else None})
 
     async def _show(self, request: Request, _: dict[str, Any]) -> Response:
         name = request.path_params["group"]
         found = await self._kafka.threads.run(lambda: describe(self._kafka.cluster, name))
         if found is None:
             raise Problem("group-not-found", f"there is no group {name!r}")
-        return JSONResponse(found)
+        return reply(found)
 
 
 def describe(cluster: Cluster, name: str) -> dict[str, Any] | None:

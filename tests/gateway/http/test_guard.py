@@ -100,5 +100,5 @@ def test_with_the_token_pages_are_served_and_health_needs_none(guarded: RunningG
 
 
 def test_a_token_with_other_characters_is_refused_and_breaks_nothing(guarded: RunningGateway) -> None:
-    response = httpx.get(f"{guarded.url}{PAGE}", headers={"Authorization": "Bearer ÿþ".encode("latin-1")})
+    response = httpx.get(f"{guarded.url}{PAGE}", headers=[(b"Authorization", "Bearer ÿþ".encode("latin-1"))])
     assert response.status_code == 401

@@ -230,7 +230,7 @@ def test_keys_are_forgotten_after_their_time(
 @pytest.mark.parametrize("key", ["", "x" * 256, "grün", "a\tb"])
 def test_a_key_that_is_none_is_refused(gateway: RunningGateway, key: str) -> None:
     response = httpx.post(
-        f"{gateway.url}/v1/topics/never", json={"value": "x"}, headers={"Idempotency-Key": key.encode("latin-1")}
+        f"{gateway.url}/v1/topics/never", json={"value": "x"}, headers=[(b"Idempotency-Key", key.encode("latin-1"))]
     )
     assert problem_of(response) == (400, "bad-request")
     twice = [("Idempotency-Key", "a"), ("Idempotency-Key", "b")]

@@ -85,9 +85,13 @@ def committed(bootstrap: str) -> dict[str, list[tuple[int, int]]]:
             message = consumer.poll(30)
             assert message is not None
             if message.error():
-                ended.add(message.partition())
+                ended.add(message.partition() or 0)
             else:
-                found.setdefault(message.value().decode(), []).append((message.partition(), message.offset()))
+                value, partition, offset = message.value(), message.partition(), message.offset()
+                assert value is not None
+                assert partition is not None
+                assert offset is not None
+                found.setdefault(value.decode(), []).append((partition, offset))
     finally:
         consumer.close()
     return found

@@ -1,5 +1,6 @@
 """What the gateway knows of HTTP, and nothing of Kafka. Read in this order:
 
+replies     responses of JSON
 problems    errors as `application/problem+json`
 parameters  parameters of a query: read, checked and described
 endpoints   routes with their descriptions

@@ -1,11 +1,12 @@
 """Errors as `application/problem+json` (RFC 9457): one table of what can go wrong."""
 
 import http
-import json
 from collections.abc import Mapping
 from typing import NamedTuple
 
 from starlette.responses import Response
+
+from tailrace.gateway.http.replies import reply
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -58,8 +59,7 @@ class Problem(Exception):
     def response(self) -> Response:
         kind = KINDS[self.code]
         body = {"type": type_of(self.code), "title": kind.title, "status": kind.status, "detail": self.detail}
-        content = json.dumps({**body, **self.further}, ensure_ascii=True)
-        return Response(content, kind.status, self.headers, MEDIA_TYPE)
+        return reply({**body, **self.further}, kind.status, self.headers, MEDIA_TYPE)
 
 
 def type_of(code: str) -> str:

@@ -16,7 +16,7 @@ from tailrace.gateway.http.problems import Problem
 from tailrace.gateway.metrics import Metrics
 
 logger = logging.getLogger("tailrace.gateway")
-access = logging.getLogger("tailrace.gateway.access")
+access = logging.getLogger("tailrace.gateway.http.records")
 
 OTHER = "other"  # the route of a request that has none
 METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))

@@ -3,12 +3,13 @@
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from tailrace.client.cluster.metadata import Topic
 from tailrace.client.offsets import readable_bounds
 from tailrace.client.options import Isolation
 from tailrace.gateway.http.endpoints import Endpoint
+from tailrace.gateway.http.replies import reply
 from tailrace.gateway.kafka.kafka import Kafka
 from tailrace.gateway.topics.schemas import AFTER, LIST_MAX, TOPIC, TOPIC_NAME, TOPICS
 
@@ -47,7 +48,7 @@ class Catalog:
         topics = await self._kafka.threads.run(self._kafka.cluster.all_topics)
         names = sorted(name for name in topics if name > values["after"])
         shown = names[: values["max"]]
-        return JSONResponse(
+        return reply(
             {
                 "topics": [_summary(topics[name]) for name in shown],
                 "next": shown[-1] if len(shown) < len(names) else None,
@@ -68,7 +69,7 @@ class Catalog:
             dict(zip(("partition", "start", "end"), (index, *bounds.get(index, (None, None))), strict=True))
             for index in sorted(topic.leaders)
         ]
-        return JSONResponse({"name": name, "internal": topic.is_internal, "partitions": partitions})
+        return reply({"name": name, "internal": topic.is_internal, "partitions": partitions})
 
 
 def _summary(topic: Topic) -> dict[str, object]:

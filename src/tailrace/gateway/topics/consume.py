@@ -1,6 +1,5 @@
 """GET /v1/topics/{topic}/messages: a page of messages from any position on, which may wait for the first one."""
 
-import json
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,10 +11,11 @@ from tailrace.client.errors import TopicNotFound
 from tailrace.client.options import Isolation
 from tailrace.gateway.http.endpoints import Endpoint
 from tailrace.gateway.http.parameters import Parameter, choice, integer
+from tailrace.gateway.http.replies import reply
 from tailrace.gateway.http.waits import Waits
 from tailrace.gateway.kafka.kafka import Kafka, View
 from tailrace.gateway.kafka.reader import Page
-from tailrace.gateway.topics.messages import JSON, row_of
+from tailrace.gateway.topics.messages import row_of
 from tailrace.gateway.topics.positions import GRAMMAR, Position, position_of
 from tailrace.gateway.topics.schemas import PAGE, PARTITION_MAX, TOPIC_NAME
 from tailrace.util.json_messages import to_object
@@ -85,7 +85,7 @@ class Consuming:
         page = await view.reader.page(partition, offset, values["max"])
         if not page.records and values["wait_seconds"]:
             page = await self._waited(request, view, partition, page, values)
-        return Response(_rendered(page, partition.partition), media_type=JSON)
+        return _reply(page, partition.partition)
 
     async def _waited(
         self, request: Request, view: View, partition: TopicPartition, page: Page, values: dict[str, Any]
@@ -100,8 +100,6 @@ class Consuming:
         return page
 
 
-def _rendered(page: Page, partition: int) -> bytes:
+def _reply(page: Page, partition: int) -> Response:
     messages = [to_object(row_of(record, partition)) for record in page.records]
-    body = {"messages": messages, "next_offset": page.next_offset, "end": max(page.end, page.next_offset)}
-    # A header's name that is not UTF-8 has lone surrogates, which stand in JSON as escapes.
-    return json.dumps(body, ensure_ascii=False).encode("utf-8", "backslashreplace")
+    return reply({"messages": messages, "next_offset": page.next_offset, "end": max(page.end, page.next_offset)})

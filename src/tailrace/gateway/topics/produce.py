@@ -1,9 +1,8 @@
 """POST /v1/topics/{topic}: writes one message or many, acknowledged by all replicas."""
 
 import asyncio
-import json
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Any, NamedTuple
 
@@ -16,6 +15,7 @@ from tailrace.gateway.http.bodies import Bodies
 from tailrace.gateway.http.endpoints import Content, Endpoint
 from tailrace.gateway.http.parameters import integer, string
 from tailrace.gateway.http.problems import Problem
+from tailrace.gateway.http.replies import reply
 from tailrace.gateway.idempotency.keys import Keys
 from tailrace.gateway.idempotency.store import Keyed
 from tailrace.gateway.kafka.batches import placed_by_partition
@@ -119,13 +119,13 @@ class Producing:
             if key is not None:
                 return await self._write_once(Keyed(key, fingerprint_of(request, body), *placed))
             offsets = await write(self._kafka.sender, placed)
-        return Response(answer_of(placed.partitions, offsets), media_type=JSON)
+        return _reply(placed.partitions, offsets)
 
     async def _write_once(self, keyed: Keyed) -> Response:
         answered = await self._keys.write(keyed)
         partitions, offsets = zip(*answered.request.messages, strict=True)
         headers = {REPLAYED: "true"} if answered.is_replayed else None
-        return Response(answer_of(partitions, offsets), headers=headers, media_type=JSON)
+        return _reply(partitions, offsets, headers)
 
     async def _rows(self, content_type: str, values: dict[str, Any], body: bytes) -> list[Row]:
         key, partition = values["key"], values["partition"]
@@ -175,6 +175,9 @@ async def write(sender: Sender, placed: Placed) -> list[int | None]:
     return offsets
 
 
-def answer_of(partitions: Sequence[int], offsets: Sequence[int | None]) -> bytes:
-    places = [{"partition": partition, "offset": offset} for partition, offset in zip(partitions, offsets, strict=True)]
-    return json.dumps({"messages": places}).encode()
+def _reply(
+    partitions: Sequence[int], offsets: Sequence[int | None], headers: Mapping[str, str] | None = None
+) -> Response:
+    places = zip(partitions, offsets, strict=True)
+    messages = [{"partition": partition, "offset": offset} for partition, offset in places]
+    return reply({"messages": messages}, headers=headers)
