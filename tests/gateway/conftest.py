@@ -6,10 +6,10 @@ from typing import Any
 import httpx
 import pytest
 from cli.conftest import admin, new_topic
-from cli.lag.conftest import bootstrap
+from cli.lag.conftest import bootstrap, is_ours
 from gateways import RunningGateway
 
-__all__ = ["admin", "bootstrap", "new_topic"]
+__all__ = ["admin", "bootstrap", "is_ours", "new_topic"]
 
 OURS = pytest.mark.parametrize("bootstrap", ["tailrace"], indirect=True, scope="session")
 

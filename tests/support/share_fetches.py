@@ -15,6 +15,7 @@ from brokers import LocalBroker, resolved
 
 from tailrace.broker.core.clients import ClientConnection
 from tailrace.broker.core.delayed import DelayedResponse
+from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.share_acknowledge import (
     ACCEPT,
     GAP,

@@ -1,4 +1,4 @@
-"""Topics over HTTP, for any language and without a client library. A client of any Kafka: it imports no broker.
+"""Topics and queues over HTTP, for any language and without a client library. A client of any Kafka: imports no broker.
 
 Read in this order; a folder or module imports only those above it in this list:
 
@@ -9,6 +9,7 @@ Read in this order; a folder or module imports only those above it in this list:
     idempotency/  requests with an Idempotency-Key: written once
     errors        what clients are told about an error of Kafka's
     topics/       /v1/topics: write, read, and see which there are
+    queues/       /v1/queues: lease messages, and say what became of them
     groups        /v1/groups
     description   /v1/openapi.json and /docs
     health        /healthz, /readyz and /metrics

@@ -20,6 +20,8 @@ from tailrace.gateway.http.waits import Waits
 from tailrace.gateway.idempotency.keys import Keys
 from tailrace.gateway.kafka.kafka import Kafka
 from tailrace.gateway.metrics import Metrics
+from tailrace.gateway.queues.queues import Queues
+from tailrace.gateway.queues.verbs import QueueVerbs
 from tailrace.gateway.settings import Settings
 from tailrace.gateway.topics.catalog import Catalog
 from tailrace.gateway.topics.consume import Consuming
@@ -45,6 +47,7 @@ class Gateway:
         self.metrics = Metrics()
         self.kafka = Kafka(properties)
         self.keys = Keys(properties, settings.idempotency_keys, settings.idempotency_ms)
+        self.queues = Queues(self.kafka)
         self._waits = Waits(settings.waiting_max)
         self._health = Health(self.kafka.cluster, self.metrics)
         bodies = Bodies(settings.body_bytes_max)
@@ -53,6 +56,7 @@ class Gateway:
             Consuming(self.kafka, self._waits).endpoint(),
             *Catalog(self.kafka).endpoints(),
             *Groups(self.kafka).endpoints(),
+            *QueueVerbs(self.kafka, self.queues, self._waits, bodies).endpoints(),
         ]
         app = app_of(
             [
@@ -72,6 +76,8 @@ class Gateway:
             ("connections", "Open connections of HTTP clients.", lambda: self._server.connections),
             ("waiting", "HTTP requests that wait for messages.", lambda: self._waits.waiting),
             ("idempotency_keys", "Values of Idempotency-Key that are remembered.", lambda: self.keys.store.keys),
+            ("queues", "Queues that are open.", lambda: self.queues.open),
+            ("leases", "Messages that are leased.", lambda: self.queues.leases),
             ("bodies_bytes", "Memory that is reserved for bodies of HTTP requests.", lambda: bodies.held),
         ):
             self.metrics.gauge(f"tailrace_http_{name}", text, value)
@@ -88,6 +94,7 @@ class Gateway:
             if showing is not None:
                 showing.cancel()
             self._health.close()
+            self.queues.close()
             self.keys.close()
             self.kafka.close()
 

@@ -30,7 +30,7 @@ def description(endpoints: Sequence[Endpoint], version: str, *, has_token: bool)
         "info": {
             "title": "tailrace",
             "version": version,
-            "description": "Topics of a Kafka cluster over HTTP. Errors are application/problem+json.",
+            "description": "Topics and queues of a Kafka cluster over HTTP. Errors are application/problem+json.",
         },
         "paths": paths,
         "components": {
