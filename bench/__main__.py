@@ -9,9 +9,19 @@ from typing import Any
 from bench.harness.place import VARIABLE
 from bench.harness.report import show, write_json
 from bench.harness.runner import run
-from bench.table import GROWTH_MEASURES, MEASURES, MONITOR_MEASURES, QUEUE_MEASURES, SPARK_MEASURES, UPKEEP_MEASURES
+from bench.table import (
+    GATEWAY_MEASURES,
+    GROWTH_MEASURES,
+    MEASURES,
+    MONITOR_MEASURES,
+    QUEUE_MEASURES,
+    SPARK_MEASURES,
+    UPKEEP_MEASURES,
+)
 
-ALL = MEASURES | UPKEEP_MEASURES | GROWTH_MEASURES | MONITOR_MEASURES | QUEUE_MEASURES | SPARK_MEASURES
+ALL = (
+    MEASURES | UPKEEP_MEASURES | GROWTH_MEASURES | MONITOR_MEASURES | QUEUE_MEASURES | GATEWAY_MEASURES | SPARK_MEASURES
+)
 
 
 def main() -> int:
@@ -39,6 +49,9 @@ def _parser() -> argparse.ArgumentParser:
         "--monitor", const=MONITOR_MEASURES, help="what the monitor takes, and takes from others", **chosen
     )
     parser.add_argument("--queues", const=QUEUE_MEASURES, help="those of share groups", **chosen)
+    parser.add_argument(
+        "--gateway", const=GATEWAY_MEASURES, help="what the gateway takes, and its rates beside Kafka's wire", **chosen
+    )
     parser.set_defaults(chosen=MEASURES)
     parser.add_argument("--only", action="append", choices=list(ALL), help="run this measure; may be repeated")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there, too")

@@ -10,6 +10,7 @@ from bench.measures import (
     compaction,
     consumers,
     flush,
+    gateway,
     groups,
     growth,
     history,
@@ -70,6 +71,14 @@ MONITOR_MEASURES: dict[str, Callable[[Bench], list[Figure]]] = {
 # Those of queues: share groups.
 QUEUE_MEASURES: dict[str, Callable[[Bench], list[Figure]]] = {
     "queue-depth": queues.depth,
+}
+
+# Those of the gateway, against Kafka's wire.
+GATEWAY_MEASURES: dict[str, Callable[[Bench], list[Figure]]] = {
+    "gateway-idle": gateway.idle,
+    "gateway-start": gateway.first_ack,
+    "gateway-rates": gateway.rates,
+    "gateway-polls": gateway.idle_polls,
 }
 
 # Those that need Spark and its own connector: `make bench-spark`.

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -29,8 +30,8 @@ class Load:
 class BrokerProcess(testing.BrokerProcess):
     """`variables` are further ones of its environment. It does not outlive this process.
 
-    It has no monitor unless asked for one: that process starts two seconds after the broker, and would count as work
-    of the measured path.
+    It has no monitor and no gateway unless asked for one: these start two seconds after the broker, and would count as
+    work of the measured path.
     """
 
     start_s = 120.0
@@ -44,9 +45,10 @@ class BrokerProcess(testing.BrokerProcess):
         port: int = 0,
         metrics: str = "off",
         monitor: bool = False,
+        http: bool = False,
         variables: dict[str, str] | None = None,
     ) -> None:
-        super().__init__(data, *options, listen=f"{HOST}:{port}", metrics=metrics, monitor=monitor)
+        super().__init__(data, *options, listen=f"{HOST}:{port}", metrics=metrics, monitor=monitor, http=http)
         self._variables = variables or {}
 
     def process_options(self) -> dict[str, Any]:
@@ -80,11 +82,23 @@ class BrokerProcess(testing.BrokerProcess):
 
 @contextmanager
 def broker_process(
-    data: str, *options: str, metrics: str = "off", monitor: bool = False, **variables: str
+    data: str, *options: str, metrics: str = "off", monitor: bool = False, http: bool = False, **variables: str
 ) -> Iterator[BrokerProcess]:
     """A broker that serves, until the block ends; `variables` are further ones of its environment."""
-    with BrokerProcess(data, *options, metrics=metrics, monitor=monitor, variables=variables) as broker:
+    with BrokerProcess(data, *options, metrics=metrics, monitor=monitor, http=http, variables=variables) as broker:
         yield broker
+
+
+def child_of(broker: BrokerProcess, module: str) -> int:
+    """The process id of the broker's child that runs a module, once it runs."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        for pid in process_tree.tree(broker.pid)[1:]:
+            with open(f"/proc/{pid}/cmdline", "rb") as file:
+                if module.encode() in file.read().split(b"\0"):
+                    return pid
+        time.sleep(0.1)
+    raise RuntimeError(f"the broker has not started {module}")
 
 
 _PR_SET_PDEATHSIG = 1

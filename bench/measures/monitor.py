@@ -16,7 +16,7 @@ from functools import partial
 
 from bench.harness import process_tree
 from bench.harness.batches import batch_of
-from bench.harness.broker_process import BrokerProcess, broker_process, environment
+from bench.harness.broker_process import BrokerProcess, broker_process, child_of, environment
 from bench.harness.measure import Bench, Demand, Figure, Sample, compare, percentile
 from bench.harness.raw_connection import RawConnection
 from bench.harness.requests import FETCH_VERSION, create_topic, round_trips
@@ -216,14 +216,7 @@ def follow(connection: RawConnection, topic: int) -> None:
 
 def monitor_of(broker: BrokerProcess) -> int:
     """The monitor's process id, once it runs."""
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        for pid in process_tree.tree(broker.pid)[1:]:
-            with open(f"/proc/{pid}/cmdline", "rb") as file:
-                if b"tailrace.monitor" in file.read().split(b"\0"):
-                    return pid
-        time.sleep(0.1)
-    raise RuntimeError("the broker has started no monitor")
+    return child_of(broker, "tailrace.monitor")
 
 
 def _share(pid: int, seconds: float) -> float:

@@ -13,6 +13,7 @@ A package imports only those above it in this list, and none beside it on its li
     server/              the broker's process: sockets, threads, the clock, helper processes
     spark/               a data source and pipelines for Spark
     monitor/             lag, losses and alerts of any Kafka
+    gateway/             topics of any Kafka over HTTP
     cli/                 the `tailrace` command
     testing/             brokers in tests, and files that fail; users' tests import it
 

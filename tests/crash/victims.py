@@ -49,7 +49,7 @@ class Victim(TailraceProcess):
         serve = [*self.under, sys.executable, *self._program, "serve", "--data", str(self.data)]
         own = ("=".join(item) for item in self.configs.items())
         settings = [part for setting in (*SETTINGS, *own) for part in ("--set", setting)]
-        return [*serve, "--listen", self.listen, "--metrics", "off", *settings]
+        return [*serve, "--listen", self.listen, "--metrics", "off", "--http", "off", *settings]
 
     def ended_with(self, *, within: float) -> int:
         """The exit status of a broker that ends by itself."""

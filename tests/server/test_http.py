@@ -89,7 +89,9 @@ def exchange(node: RunningNode, request: bytes) -> bytes:
 
 
 def get(node: RunningNode, path: str, method: str = "GET") -> tuple[int, dict[str, str], str]:
-    head, _, body = exchange(node, f"{method} {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode()).partition(b"\r\n\r\n")
+    head, _, body = exchange(node, f"{method} {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()).partition(
+        b"\r\n\r\n"
+    )
     status, *headers = head.decode().split("\r\n")
     fields = dict(header.split(": ", 1) for header in headers)
     assert method == "HEAD" or int(fields["Content-Length"]) == len(body)
@@ -143,6 +145,22 @@ def test_what_is_not_there(node: RunningNode) -> None:
     assert get(node, "/")[0] == 404
     assert get(node, "/metrics/../etc/passwd")[0] == 404
     assert get(node, "/metrics", "POST")[0] == 405
+
+
+@pytest.mark.parametrize("hosts", [["evil.example"], ["localhost", "evil.example"], ["127.0.0.2:9464"], []])
+def test_a_host_that_is_not_known_is_refused(node: RunningNode, hosts: list[str]) -> None:
+    """As a web page sends it whose name resolves to this machine."""
+    fields = "".join(f"Host: {host}\r\n" for host in hosts)
+    answer = exchange(node, f"GET /metrics HTTP/1.1\r\n{fields}\r\n".encode())
+    assert answer.startswith(b"HTTP/1.1 403 Forbidden\r\n")
+    assert b"tailrace_" not in answer.replace(b"tailrace_http", b"")
+
+
+def test_hosts_of_the_config_are_known(tmp_path: Path) -> None:
+    with RunningNode(tmp_path, {"tailrace.http.hosts": "prometheus.example, other.example"}) as node:
+        for host in ("other.example:9464", "prometheus.example", "127.0.0.1"):
+            answer = exchange(node, f"GET /healthz HTTP/1.1\r\nhost:{host}\r\n\r\n".encode())
+            assert answer.startswith(b"HTTP/1.1 200 OK\r\n"), host
 
 
 def test_head_has_no_body(node: RunningNode) -> None:
@@ -274,7 +292,7 @@ def test_what_is_held_of_requests_is_counted(node: RunningNode) -> None:
 @pytest.mark.parametrize("request_bytes", [b"\r\n\r\n", b"\0\xff\xff\xff\r\n\r\n", b"GET\r\n\r\n", b"G" * 20_000])
 def test_what_is_no_request_is_answered_with_an_error_or_not_at_all(node: RunningNode, request_bytes: bytes) -> None:
     answer = exchange(node, request_bytes)
-    assert not answer or answer.split(b" ")[1] in (b"404", b"405")
+    assert not answer or answer.split(b" ")[1] in (b"403", b"404", b"405")
     assert get(node, "/healthz")[0] == 200
 
 
@@ -286,7 +304,7 @@ def test_whoever_says_nothing_or_reads_nothing_is_cut_off(node: RunningNode, mon
         socket.create_connection(node.pages.address, timeout=5) as silent,
         socket.create_connection(node.pages.address, timeout=5) as deaf,
     ):
-        deaf.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
+        deaf.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
         with suppress(ConnectionError):
             assert silent.recv(1) == b""
         node.until(lambda: not node.pages._connections)
@@ -297,7 +315,7 @@ def test_there_are_only_so_many_at_once(node: RunningNode, monkeypatch: pytest.M
     assert node.pages.address is not None
     first = [socket.create_connection(node.pages.address, timeout=5) for _ in range(2)]
     node.until(lambda: len(node.pages._connections) == 2)
-    assert exchange(node, b"GET /healthz HTTP/1.1\r\n\r\n") == b""
+    assert exchange(node, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n") == b""
     for one in first:
         one.close()
     node.until(lambda: not node.pages._connections)

@@ -7,7 +7,7 @@ import pytest
 
 from tailrace.broker.configs.registry import BrokerConfigs
 from tailrace.broker.core.api import Endpoint
-from tailrace.server.settings import BadSettings, Listen, NotSafe, Settings, parse_address, read_settings
+from tailrace.server.settings import BadSettings, HttpSettings, Listen, NotSafe, Settings, parse_address, read_settings
 
 
 def test_the_defaults_are_reached_from_this_machine_alone() -> None:
@@ -84,6 +84,43 @@ def test_every_listener_or_none_is_advertised() -> None:
         read_settings(listen=["1", "2"], advertise=["a:1"])
 
 
+@pytest.mark.parametrize(
+    ("http", "address", "is_default"),
+    [(None, Endpoint("127.0.0.1", 9080), True), ("127.0.0.1:9080", Endpoint("127.0.0.1", 9080), False),
+     ("localhost", Endpoint("localhost", 9080), False), ("0", Endpoint("127.0.0.1", 0), False)],
+)  # fmt: skip
+def test_where_the_gateway_is(http: str | None, address: Endpoint, is_default: bool) -> None:
+    assert read_settings(http=http).http == HttpSettings(address, is_default)
+
+
+def test_a_gateway_beyond_this_machine_needs_a_token_or_the_insecure_flag(tmp_path: Path) -> None:
+    with pytest.raises(NotSafe, match="--http-token-file FILE"):
+        read_settings(http="0.0.0.0:9080")
+    assert read_settings(http="0.0.0.0:9080", insecure=True).http is not None
+    token = tmp_path / "token"
+    token.write_text("0123456789abcdef")
+    settings = read_settings(http="0.0.0.0:9080", http_token_file=str(token))
+    assert settings.http == HttpSettings(Endpoint("0.0.0.0", 9080), False, "0123456789abcdef")
+    with pytest.raises(NotSafe, match="the listener"):
+        read_settings(listen=["0.0.0.0:9092"], http="0.0.0.0:9080", http_token_file=str(token))
+
+
+def test_a_token_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(BadSettings, match="cannot be read"):
+        read_settings(http_token_file=str(tmp_path / "missing"))
+
+
+def test_the_gateway_can_be_set_and_turned_off_in_the_file(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("0123456789abcdef")
+    path = a_file(tmp_path, f"http = '127.0.0.1:1'\n'http-token-file' = '{token}'\ntailrace.http.waiting.max = 7\n")
+    settings = read_settings(config_file=path)
+    assert settings.http == HttpSettings(Endpoint("127.0.0.1", 1), False, "0123456789abcdef")
+    assert settings.configs == {"tailrace.http.waiting.max": "7"}
+    assert read_settings(config_file=path, http="off").http is None
+    assert read_settings(config_file=a_file(tmp_path, 'http = "off"')).http is None
+
+
 def a_file(directory: Path, text: str) -> str:
     path = directory / "broker.toml"
     path.write_text(text)
@@ -111,6 +148,7 @@ def test_a_file(tmp_path: Path) -> None:
         listen=[Listen("127.0.0.1", 1, Endpoint("a", 1)), Listen("::1", 2, Endpoint("b", 2))],
         metrics=None,
         metrics_is_default=False,
+        http=HttpSettings(Endpoint("127.0.0.1", 9080), is_default=True),
         configs={
             "num.partitions": "6",
             "auto.create.topics.enable": "false",

@@ -12,6 +12,7 @@ queue/        `tailrace queue`: create, list, show, peek, work, redrive, purge, 
 transaction/  `tailrace transaction`: list, show, abort
 lag/          `tailrace lag`: how far groups are behind, when they lose messages, what they have lost
 alert/        `tailrace alert`: list, silence, test
+gateway/      `tailrace gateway`: topics over HTTP, in front of any Kafka
 monitor/      `tailrace monitor`: the monitor by itself, beside any Kafka
 config/       `tailrace config`: show and set configs of brokers
 quota/        `tailrace quota`: show and set quotas

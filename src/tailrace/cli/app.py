@@ -23,6 +23,7 @@ _MODULES = {
     "lag": "lag.command",
     "alert": "alert.commands",
     "monitor": "monitor.command",
+    "gateway": "gateway.command",
     "config": "config.commands",
     "quota": "quota.commands",
     "run": "pipelines.run",

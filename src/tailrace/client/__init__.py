@@ -21,6 +21,7 @@ Read in this order; a module imports only those before it, and the folders are l
     fetch_requests  Fetch requests without a session
     fetch           a range of one partition as whole batches, with one fetch ahead
     long_poll       waits until a partition has more records
+    fetch_once      what a partition has from an offset on, without waiting
     groups          committed offsets of consumer groups, read and changed from outside
     produce         an idempotent producer of prepared batches
     transactions    a transactional producer

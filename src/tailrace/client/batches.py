@@ -4,12 +4,14 @@ Only headers are read. A broker may truncate the last batch, and the first batch
 asked for.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from tailrace.client.cluster.metadata import TopicPartition
 from tailrace.client.errors import CorruptRecords
 from tailrace.records.batch import CRC_START, HEADER_SIZE, MAGIC, BatchHeader, check_header, read_header
 from tailrace.records.checksum import crc32c
+from tailrace.records.control import Marker, marker_of
 from tailrace.records.errors import CorruptBatch
 
 BatchAt = tuple[int, BatchHeader]  # position in the bytes, header
@@ -65,3 +67,23 @@ def check_crcs(records: memoryview, batches: list[BatchAt], partition: TopicPart
         if computed != header.crc:
             why = f"CRC-32C is {computed:#010x} where the header says {header.crc:#010x}"
             raise CorruptRecords(*partition, header.base_offset, why)
+
+
+def committed_batches(
+    records: memoryview, batches: Sequence[BatchAt], aborted: Sequence[tuple[int, int]]
+) -> list[BatchAt]:
+    """Returns the batches that hold records, and no aborted ones. `aborted` is what the Fetch returned for them: ids of
+    producers, each with the first offset of an aborted transaction.
+    """
+    begins = sorted(aborted, key=lambda one: one[1])
+    open_now: set[int] = set()  # producers, amid a transaction that was aborted
+    found = []
+    for position, header in batches:
+        while begins and begins[0][1] <= header.last_offset:
+            open_now.add(begins.pop(0)[0])
+        if header.is_control:
+            if header.producer_id in open_now and marker_of(records, position)[0] is Marker.ABORT:
+                open_now.discard(header.producer_id)
+        elif not (header.is_transactional and header.producer_id in open_now):
+            found.append((position, header))
+    return found

@@ -17,6 +17,7 @@ from tailrace.protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeResponse,
 )
 from tailrace.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from tailrace.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from tailrace.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 from tailrace.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -35,6 +36,7 @@ STABLE_SINCE = 7  # the version of OffsetFetch that can wait for transactions
 _ONE_GROUP_MAX = 7  # later versions of OffsetFetch take many groups
 _BY_NAME_MAX = 9
 _GROUPS_AT_ONCE = 500
+_DEAD = "Dead"  # what brokers say of a group that does not exist
 _HAS_MEMBERS = (
     ErrorCode.UNKNOWN_MEMBER_ID,
     ErrorCode.ILLEGAL_GENERATION,
@@ -68,6 +70,18 @@ class ConsumerGroup(NamedTuple):
     epoch: int
     assignment_epoch: int
     members: dict[str, ConsumerGroupMember]
+
+
+class ClassicMember(NamedTuple):
+    member_id: str
+    client_id: str
+    client_host: str
+
+
+class ClassicGroup(NamedTuple):
+    state: str
+    protocol_type: str
+    members: list[ClassicMember]
 
 
 def committed(
@@ -125,6 +139,27 @@ def describe_consumer_group(cluster: Cluster, group: str) -> ConsumerGroup | Non
         for one in found.members
     }
     return ConsumerGroup(found.group_state, found.group_epoch, found.assignment_epoch, members)
+
+
+def describe_classic_group(cluster: Cluster, group: str) -> ClassicGroup | None:
+    """Returns state and members of a classic group, or of one that has nothing but offsets; None if there is no such
+    group.
+    """
+    request = DescribeGroupsRequest(groups=[group])
+
+    def check(response: DescribeGroupsResponse) -> ClientError | None:
+        (found,) = response.groups
+        if found.error_code in (ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND):
+            return None
+        return refusal(f"group {group}", found.error_code, found.error_message)
+
+    retry = cluster.retry(f"describing group {group}")
+    answer = ask(cluster, Kind.GROUP, group, request, DescribeGroupsResponse, (0, 0x7FFF), check, retry)
+    (found,) = answer.groups
+    if found.error_code or found.group_state == _DEAD:
+        return None
+    members = [ClassicMember(one.member_id, one.client_id, one.client_host) for one in found.members]
+    return ClassicGroup(found.group_state, found.protocol_type, members)
 
 
 def _assigned(assignment: Assignment) -> list[TopicPartition]:

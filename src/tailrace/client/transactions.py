@@ -84,6 +84,14 @@ class TransactionalProducer(Producer):
         self._is_open = False
         self.identity: ProducerId = take_over(cluster, transactional_id, timeout_ms)
 
+    def add_partitions(self, partitions: Iterable[TopicPartition]) -> None:
+        """Adds partitions to the transaction before they are written to, in one request, and begins one if none is
+        open.
+        """
+        with self._fatal():
+            self._check_usable()
+            self._ready_for(partitions)
+
     def add_group(self, group: str) -> None:
         """Adds the offsets of a group to the transaction, and begins one if none is open."""
         if group in self._groups:

@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -31,34 +30,6 @@ _REQUEST_S = 10
 
 class BadConfig(Exception):
     """The file of configs cannot be used."""
-
-
-def read_configs(path: str) -> dict[str, str]:
-    """Reads TOML, with dotted keys or tables, or by its suffix a file of properties. Raises BadConfig."""
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadConfig(f"{path}: {getattr(error, 'strerror', None) or error}") from None
-    if path.endswith(".properties"):
-        lines = [line.strip() for line in text.splitlines()]
-        pairs = [line.partition("=") for line in lines if line and line[0] not in "#!"]
-        return {name.strip(): value.strip() for name, _, value in pairs}
-    import tomllib
-
-    try:
-        return dict(_flat("", tomllib.loads(text)))
-    except tomllib.TOMLDecodeError as error:
-        raise BadConfig(f"{path}: {error}") from None
-
-
-def _flat(prefix: str, tree: Mapping[str, Any]) -> "list[tuple[str, str]]":
-    found: list[tuple[str, str]] = []
-    for name, value in tree.items():
-        if isinstance(value, dict):
-            found += _flat(f"{prefix}{name}.", value)
-        else:
-            found.append((prefix + name, str(value).lower() if isinstance(value, bool) else str(value)))
-    return found
 
 
 def settings_of(configs: Mapping[str, str]) -> Settings:

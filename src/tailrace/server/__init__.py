@@ -7,7 +7,7 @@ counters        counts and times what the server does
 net/            sockets: clients, their requests, their responses
 handoff/        catch-up consumers, served by a helper process
 flusher/        when a flush begins, and what waits for the disk
-children/       the monitor as a supervised child process, on a private listener
+children/       monitor and gateway as supervised child processes, on a private listener
 metrics         the figures in Prometheus' text format
 preload         imports what a start has left out, soon after it
 node            the broker, its threads and its sockets put together: start, run, stop

@@ -1,8 +1,10 @@
 """Serves three pages for monitoring: /metrics, /healthz, /readyz. Supports no more of HTTP than they need.
 
-/healthz    200 while the event loop runs
-/readyz     200 while the broker serves clients; 503 while it stops, and while logs are offline, lost or cannot be
-            opened; the body names them
+    /healthz    200 while the event loop runs
+    /readyz     200 while the broker serves clients; 503 while it stops, and while logs are offline, lost or cannot be
+                opened; the body names them
+
+A request that names a host which is not known here is refused (`util/http_hosts`).
 """
 
 import asyncio
@@ -10,8 +12,10 @@ import logging
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
+from tailrace.broker.configs.keys import parts_of
 from tailrace.broker.core.losses import offline_logs
 from tailrace.server.net.listener import bind
+from tailrace.util.http_hosts import AllowedHosts, refusal
 
 if TYPE_CHECKING:
     from tailrace.server.node import Node
@@ -31,9 +35,12 @@ class Pages:
         self._server: asyncio.Server | None = None
         self._connections: set[asyncio.StreamWriter] = set()
         self.address: tuple[str, int] | None = None
+        self._hosts = AllowedHosts("")
 
     async def start(self, host: str, port: int) -> None:
         """Raises OSError if the address is in use."""
+        hosts = self._node.configs.text("tailrace.http.hosts")
+        self._hosts = AllowedHosts(host, parts_of(hosts))
         with ExitStack() as undo:
             first = bind(host, port, undo)[0]  # one address is enough for monitoring
             self.address = first.getsockname()[:2]
@@ -54,7 +61,8 @@ class Pages:
         try:
             async with asyncio.timeout(TIMEOUT_S):
                 head = await reader.readuntil(b"\r\n\r\n")
-                writer.writelines(self._answer(head))
+                local = str(writer.get_extra_info("sockname")[0])
+                writer.writelines(self._answer(head, local))
                 writer.close()
                 await writer.wait_closed()
         except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError):
@@ -62,11 +70,15 @@ class Pages:
         finally:
             self._connections.discard(writer)
 
-    def _answer(self, head: bytes) -> list[bytes]:
-        method, _, rest = head.decode("latin-1").partition(" ")
+    def _answer(self, head: bytes, local: str) -> list[bytes]:
+        line, *fields = head.decode("latin-1").split("\r\n")
+        method, _, rest = line.partition(" ")
         path = rest.partition(" ")[0].partition("?")[0]
         if method not in ("GET", "HEAD"):
             return _response(405, b"only GET is supported\n", with_body=True)
+        host = _host_of(fields)
+        if not self._hosts.allows(host, local):
+            return _response(403, f"{refusal(host)}\n".encode(), with_body=True)
         if path == "/metrics":
             return _response(200, self._node.metrics.page(), _METRICS, with_body=method == "GET")
         status, text = self._page(path)
@@ -92,7 +104,13 @@ class Pages:
 
 
 _UNAVAILABLE_LINES_MAX = 20
-_REASONS = {200: "OK", 404: "Not Found", 405: "Method Not Allowed", 503: "Service Unavailable"}
+_REASONS = {200: "OK", 403: "Forbidden", 404: "Not Found", 405: "Method Not Allowed", 503: "Service Unavailable"}
+
+
+def _host_of(fields: list[str]) -> str | None:
+    """The value of `Host`; None where there is none, or more than one."""
+    values = [value for name, _, value in (field.partition(":") for field in fields) if name.lower() == "host"]
+    return values[0] if len(values) == 1 else None
 
 
 def _response(status: int, body: bytes, kind: str = _TEXT, *, with_body: bool) -> list[bytes]:

@@ -6,13 +6,14 @@ import logging
 import signal
 import sys
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from tailrace.broker.configs.keys import InvalidConfig
 from tailrace.broker.metadata.records import UnknownRecord
 from tailrace.broker.startup import NotOurs
 from tailrace.log.layout.errors import DirectoryInUse, ForeignDirectory, LogError, StorageError, UnknownFormat
 from tailrace.records.errors import CorruptBatch
+from tailrace.server.children.http_port import INSTALL, HttpPort, NoPort, missing_packages, open_port
 from tailrace.server.children.late_start import LateStart, nothing
 from tailrace.server.http import Pages
 from tailrace.server.node import Node
@@ -50,7 +51,16 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
     return uvloop.new_event_loop()
 
 
-async def serve(settings: Settings, ready: Callable[[Node, Pages], None], warnings: Sequence[str] = ()) -> None:
+class Started(NamedTuple):
+    """A broker that serves clients. `without` says why it has no gateway, if that needs saying."""
+
+    node: Node
+    pages: Pages
+    http: HttpPort | None
+    without: str | None
+
+
+async def serve(settings: Settings, ready: Callable[[Started], None], warnings: Sequence[str] = ()) -> None:
     """Serves until SIGTERM or SIGINT, and then stops cleanly. Raises CannotStart, and Failed if the disk failed.
 
     `warnings` about the settings are logged first.
@@ -66,9 +76,10 @@ async def serve(settings: Settings, ready: Callable[[Node, Pages], None], warnin
     children: LateStart | None = None
     try:
         await _start_pages(pages, settings)
+        http, without = _http_port(settings)
         spare_the_collector()
-        ready(node, pages)
-        children = LateStart(node)
+        children = LateStart(node, http)
+        ready(Started(node, pages, http, without))
         ends: list[asyncio.Future[Any]] = [asyncio.ensure_future(stop.wait()), node.failed]
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
     finally:
@@ -114,6 +125,22 @@ async def _start(node: Node) -> None:
         raise CannotStart(f"{error.strerror or error}; --listen HOST:PORT chooses another address") from None
     except (LogError, CorruptBatch) as error:
         raise Failed(f"the broker cannot start: {error}\n  tailrace log verify {node.data}   says more") from error
+
+
+def _http_port(settings: Settings) -> tuple[HttpPort | None, str | None]:
+    if settings.http is None:
+        return None, None
+    if missing := missing_packages():
+        why = f"{' and '.join(missing)} not installed; {INSTALL}"
+        if not settings.http.is_default:
+            raise CannotStart(f"no HTTP: {why}. --http off does without")
+        return None, why
+    try:
+        return open_port(settings.http), None
+    except NoPort as error:
+        raise CannotStart(
+            f"no HTTP: {error}; --http HOST:PORT chooses another address, and --http off does without"
+        ) from None
 
 
 async def _start_pages(pages: Pages, settings: Settings) -> None:

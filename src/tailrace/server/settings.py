@@ -1,9 +1,9 @@
 """Reads the settings that a broker is started with: the file, and the flags that override it.
 
 The file is TOML, or Kafka's `server.properties` by its suffix (`config_file`). Its keys are those of the flags (`data`,
-`listen`, `advertise`, `metrics`, `insecure`) and of the broker's configs: `log.segment.bytes = 1000000`, or `bytes =
-1000000` under `[log.segment]`. Kafka's names for the flags are taken, too: `listeners`, `advertised.listeners`,
-`log.dirs`. An error about a key of the file names the file and the line.
+`listen`, `advertise`, `metrics`, `http`, `http-token-file`, `insecure`) and of the broker's configs:
+`log.segment.bytes = 1000000`, or `bytes = 1000000` under `[log.segment]`. Kafka's names for the flags are taken, too:
+`listeners`, `advertised.listeners`, `log.dirs`. An error about a key of the file names the file and the line.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,19 +14,20 @@ from tailrace.broker.configs.keys import InvalidConfig, UnknownConfig, parts_of
 from tailrace.broker.configs.registry import BrokerConfigs
 from tailrace.broker.configs.tables import BROKER_KEYS
 from tailrace.broker.core.api import Endpoint
+from tailrace.util.host_port import BadAddress, is_loopback, is_wildcard, parse
 
 if TYPE_CHECKING:
-    from ipaddress import IPv4Address, IPv6Address
-
     from tailrace.server.config_file import ConfigFile
 
 DATA = "./tailrace-data"
 LISTEN = "127.0.0.1:9092"
 METRICS = "127.0.0.1:9464"
+HTTP_PORT = 9080
+HTTP = f"127.0.0.1:{HTTP_PORT}"
 PORT = 9092
 
-_HERE = ("localhost", "127.0.0.1", "::1")
-_OWN_KEYS = ("data", "listen", "advertise", "metrics", "insecure")
+_OWN_KEYS = ("data", "listen", "advertise", "metrics", "http", "http-token-file", "insecure")
+_OFF = ("off", "none")
 
 
 class BadSettings(Exception):
@@ -45,11 +46,20 @@ class Listen(NamedTuple):
     advertised: Endpoint | None = None
 
 
+class HttpSettings(NamedTuple):
+    """Where the gateway serves HTTP, and the token that its clients need; None for none."""
+
+    address: Endpoint
+    is_default: bool  # then another port may take its place, and a gateway that is not installed is no error
+    token: str | None = None
+
+
 class Settings(NamedTuple):
     data: str
     listen: list[Listen]
     metrics: Endpoint | None
     metrics_is_default: bool
+    http: HttpSettings | None
     configs: dict[str, str]
 
 
@@ -69,6 +79,8 @@ def read_settings(
     listen: Sequence[str] = (),
     advertise: Sequence[str] = (),
     metrics: str | None = None,
+    http: str | None = None,
+    http_token_file: str | None = None,
     configs: Sequence[str] = (),
     insecure: bool = False,
 ) -> Settings:
@@ -79,6 +91,8 @@ def read_settings(
         listen=listen,
         advertise=advertise,
         metrics=metrics,
+        http=http,
+        http_token_file=http_token_file,
         configs=configs,
         insecure=insecure,
     ).settings
@@ -91,6 +105,8 @@ def review_settings(
     listen: Sequence[str] = (),
     advertise: Sequence[str] = (),
     metrics: str | None = None,
+    http: str | None = None,
+    http_token_file: str | None = None,
     configs: Sequence[str] = (),
     insecure: bool = False,
 ) -> Review:
@@ -105,11 +121,14 @@ def review_settings(
     if told and len(told) != len(addresses):
         raise BadSettings(f"--advertise goes with each --listen: there are {len(addresses)} of those, not {len(told)}")
     watched = metrics or _text(own, "metrics")
-    pages = None if watched in ("off", "none") else parse_address(watched or METRICS)
+    pages = None if watched in _OFF else parse_address(watched or METRICS)
+    gateway = _http(http or _text(own, "http"), http_token_file or _text(own, "http-token-file"))
     ignored = given.check()
     if not (insecure or own.get("insecure") is True):
         _require_loopback(addresses, "read and delete your topics", "listener")
         _require_loopback([pages] if pages else [], "see what you have", "metrics page")
+        if gateway is not None and gateway.token is None:
+            _require_loopback([gateway.address], "read and write your topics", "gateway", "--http-token-file FILE")
     settings = Settings(
         data=data or _text(own, "data") or directory or DATA,
         listen=[
@@ -118,6 +137,7 @@ def review_settings(
         ],
         metrics=pages,
         metrics_is_default=watched is None,
+        http=gateway,
         configs=given.values,
     )
     return Review(settings, {key: given.place(key) for key in given.values}, ignored, listeners.warnings)
@@ -271,61 +291,44 @@ def _assignments(texts: Sequence[str]) -> dict[str, str]:
     return values
 
 
-def parse_address(text: str) -> Endpoint:
-    """Parses HOST:PORT, [IPv6]:PORT, HOST, :PORT or PORT; the default port is 9092. Raises BadSettings."""
-    text = text.strip()
-    if _is_number(text):
-        host, port = "127.0.0.1", text
-    elif text.startswith("["):
-        host, bracket, rest = text[1:].partition("]")
-        port = (rest.removeprefix(":") or str(PORT)) if host and bracket else ""
-    elif text.count(":") > 1:
-        raise BadSettings(f"{text!r} is not an address: an IPv6 address stands in brackets, as in [::1]:{PORT}")
-    else:
-        host, _, port = text.partition(":")
-        port = port or str(PORT)
-    if not _is_number(port) or int(port) > 65535:
-        raise BadSettings(f"{text!r} is not an address: write HOST:PORT, as in {LISTEN}")
-    return Endpoint(host or "0.0.0.0", int(port))  # noqa: S104 - the user's choice; see _require_loopback
+def parse_address(text: str, default_port: int = PORT) -> Endpoint:
+    """Parses HOST:PORT, [IPv6]:PORT, HOST, :PORT or PORT. Raises BadSettings."""
+    try:
+        return Endpoint(*parse(text, default_port))
+    except BadAddress as error:
+        raise BadSettings(str(error)) from None
 
 
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdigit()
+def _http(address: str | None, token_file: str | None) -> HttpSettings | None:
+    if address in _OFF:
+        return None
+    token = None
+    if token_file is not None:
+        from tailrace.util.tokens import BadToken, read_token  # imported late: most starts have no token
+
+        try:
+            token = read_token(token_file)
+        except BadToken as error:
+            raise BadSettings(str(error)) from None
+    return HttpSettings(parse_address(address or HTTP, HTTP_PORT), address is None, token)
 
 
-def _require_loopback(addresses: Sequence[Endpoint], risk: str, what: str) -> None:
+def _require_loopback(addresses: Sequence[Endpoint], risk: str, what: str, authentication: str | None = None) -> None:
     for address in addresses:
-        if not _is_loopback(address.host):
+        if not is_loopback(address.host):
             raise NotSafe(
                 f"refusing to listen on {address.host} without authentication: anyone who reaches this port could "
                 f"{risk}.\n"
-                "  On a network you trust:   tailrace serve --insecure …\n"
+                + (f"  With authentication:      tailrace serve {authentication} …\n" if authentication else "")
+                + "  On a network you trust:   tailrace serve --insecure …\n"
                 f"  Else make the address of the {what} 127.0.0.1:{address.port}: only this machine reaches that."
             )
-
-
-def _is_loopback(host: str) -> bool:
-    return host in _HERE or ((address := _ip_address(host)) is not None and address.is_loopback)
-
-
-def _ip_address(host: str) -> "IPv4Address | IPv6Address | None":
-    """None for a host name."""
-    from ipaddress import ip_address  # imported late: a broker on loopback does not need it
-
-    try:
-        return ip_address(host)
-    except ValueError:
-        return None
 
 
 def _advertised(listen: Endpoint, told: Endpoint | None) -> Endpoint | None:
     """The address sent to clients: None for the one that they have connected to."""
     if told is not None:
         return told if told.port or not listen.port else Endpoint(told.host, listen.port)
-    if not listen.port or _is_wildcard(listen.host):
+    if not listen.port or is_wildcard(listen.host):
         return None
     return Endpoint(listen.host, listen.port)  # also for a host name, which clients may need
-
-
-def _is_wildcard(host: str) -> bool:
-    return host not in _HERE and (address := _ip_address(host)) is not None and address.is_unspecified

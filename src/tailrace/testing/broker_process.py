@@ -51,13 +51,14 @@ class BrokerProcess:
         metrics: str = "off",
         output: str | Path | None = None,
         monitor: bool = False,
+        http: bool = False,
     ) -> None:
         """Does not start the process yet.
 
         `data` is the data directory: a temporary one, removed by `close`, unless given. `options` are further ones of
         `tailrace serve`, and `configs` are broker configs by Kafka's names. With port 0, the first start picks a free
         port. `output` is the file that gets what the process prints: beside the data directory unless given. With
-        `monitor`, the broker starts its monitor.
+        `monitor`, the broker starts its monitor; with `http`, its gateway, at `http_url`.
         """
         self._temporary = tempfile.mkdtemp(prefix="tailrace-") if data is None else None
         self.data = Path(self._temporary or "", "data") if data is None else Path(data)
@@ -66,6 +67,7 @@ class BrokerProcess:
         self.configs = dict(configs or {})
         self.metrics = metrics
         self.monitor = monitor
+        self.http_port = free_port() if http else None
         self.host, self.port = _split(listen)
         self._process: subprocess.Popen[bytes] | None = None
         self._printed_before = 0
@@ -87,6 +89,12 @@ class BrokerProcess:
         """The value of a client's `bootstrap.servers`."""
         return self.listen
 
+    @property
+    def http_url(self) -> str:
+        """Where the gateway is. A request waits there until the gateway has started."""
+        assert self.http_port, "the broker was not asked for a gateway"
+        return f"http://{HOST}:{self.http_port}"
+
     # What runs
 
     def command(self) -> list[str]:
@@ -94,7 +102,8 @@ class BrokerProcess:
         serve = [sys.executable, "-m", "tailrace", "serve", "--data", str(self.data), "--listen", self.listen]
         sets = [word for name, value in self.configs.items() for word in ("--set", f"{name}={value}")]
         monitor = [] if self.monitor else ["--no-monitor"]
-        return [*serve, "--metrics", self.metrics, *monitor, *sets, *self.options]
+        http = f"{HOST}:{self.http_port}" if self.http_port else "off"
+        return [*serve, "--metrics", self.metrics, "--http", http, *monitor, *sets, *self.options]
 
     def process_options(self) -> dict[str, Any]:
         """Further arguments for `subprocess.Popen`, such as `env` or `cwd`."""

@@ -197,6 +197,33 @@ def test_a_client_may_ask_for_locks_of_another_duration(broker: LocalBroker, top
     assert Worker(broker, topic_id, "b").fetch().offsets == list(range(1, 10))
 
 
+def test_a_client_may_choose_how_long_a_lock_lasts_beyond_what_the_configs_allow(
+    broker: LocalBroker, topic_id: bytes
+) -> None:
+    for asked, granted in ((1, 1_000), (7_200_000, 3_600_000)):
+        worker = Worker(broker, topic_id, f"asks for {asked}")
+        delivery = worker.fetch(lock_duration_ms=asked)
+        assert delivery.response.acquisition_lock_timeout_ms == granted
+        broker.tick(granted - 100)
+        assert Worker(broker, topic_id, "b").fetch().offsets == []
+        broker.tick(101)
+
+
+def test_a_client_may_choose_how_long_a_released_record_waits(
+    broker: LocalBroker, topic_id: bytes, worker: Worker, tmp_path: Path
+) -> None:
+    set_configs(broker, tailrace_share_retry_delay_ms="600000")
+    assert worker.say(RELEASE, 0, delay_ms=5_000) == ErrorCode.NONE
+    assert worker.say(RELEASE, 1, delay_ms=0) == ErrorCode.NONE
+    assert worker.say(RELEASE, 2, delay_ms=-7) == ErrorCode.NONE
+    other = Worker(broker, topic_id, "b")
+    assert other.fetch().offsets == [1]
+    broker.tick(4_900)
+    assert other.fetch().offsets == []
+    broker.tick(100)
+    assert other.fetch().offsets == [0]
+
+
 @pytest.mark.parametrize("ends", ["release", "time", "connection", "session"])
 def test_a_record_is_delivered_as_often_as_the_group_allows(broker: LocalBroker, topic_id: bytes, ends: str) -> None:
     counts = []

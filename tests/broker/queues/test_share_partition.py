@@ -9,6 +9,7 @@ from tailrace.broker.queues.partition_state import SPAN_MAX
 from tailrace.broker.queues.settings import PartitionSettings
 from tailrace.broker.queues.share_partition import SharePartition
 from tailrace.broker.queues.states import (
+    AS_CONFIGURED,
     OFFSET_MAX,
     AckBatch,
     AckType,
@@ -49,9 +50,11 @@ class Queue:
             self.partition.replay(decision.update, self.now)
         return decision
 
-    def acknowledge(self, *batches: tuple[int, int, Sequence[int]], member: str = "m") -> Decision:
+    def acknowledge(
+        self, *batches: tuple[int, int, Sequence[int]], member: str = "m", delay_ms: int = AS_CONFIGURED
+    ) -> Decision:
         said = [AckBatch(*batch) for batch in batches]
-        return self.carry_out(self.partition.acknowledge(member, said, self.now, LOCK_MS))
+        return self.carry_out(self.partition.acknowledge(member, said, self.now, LOCK_MS, delay_ms))
 
     def refused(self, *batches: tuple[int, int, Sequence[int]], member: str = "m") -> ErrorCode:
         before = persisted(self.partition), self.partition.in_flight
@@ -392,6 +395,47 @@ def test_counts_survive_a_restart(queue: Queue) -> None:
     for update in queue.partition.snapshot(2):
         restarted.partition.replay(update, 0)
     assert restarted.acquire((0, 19)) == [Acquired(0, 2, 2), Acquired(3, 5, 3), Acquired(6, 9, 2), Acquired(10, 19, 1)]
+
+
+def test_a_chosen_delay_takes_the_place_of_the_configured_one() -> None:
+    queue = Queue(PartitionSettings(retry_delay_ms=60_000, retry_jitter=0))
+    queue.acquire((0, 2))
+    queue.acknowledge((0, 0, [RELEASE]), delay_ms=0)
+    queue.acknowledge((1, 1, [RELEASE]), delay_ms=5_000)
+    queue.acknowledge((2, 2, [RELEASE]))
+    assert queue.acquire((0, 2)) == [Acquired(0, 0, 2)]
+    queue.now = 4_950
+    assert queue.acquire((0, 2)) == []
+    queue.now = 5_000
+    assert queue.acquire((0, 2)) == [Acquired(1, 1, 2)]
+    queue.acknowledge((1, 1, [RELEASE]))
+    queue.now = 60_000
+    assert queue.acquire((0, 2)) == [Acquired(2, 2, 2)], "the delay of a delivery counts for that delivery alone"
+
+
+def test_chosen_delays_survive_snapshots_and_restarts() -> None:
+    queue = Queue()
+    queue.acquire((0, 9))
+    queue.acknowledge((0, 3, [RELEASE]), delay_ms=10_000)
+    queue.acknowledge((4, 6, [RELEASE]), delay_ms=20_000)
+    queue.acknowledge((7, 9, [RELEASE]))
+    queue.now = 4_000
+    assert queue.acquire((0, 9)) == [Acquired(7, 9, 2)]
+    queue.acknowledge((7, 8, [ACCEPT]))
+    updates = list(queue.partition.snapshot(2, now_ms=queue.now))
+    restarted = Queue()
+    restarted.now = 100_000
+    for update in updates:
+        restarted.partition.replay(update, restarted.now, age_ms=1_000)
+    assert restarted.acquire((0, 9)) == [Acquired(9, 9, 2)]
+    restarted.now += 4_950
+    assert restarted.acquire((0, 9)) == []
+    restarted.now += 50
+    assert restarted.acquire((0, 9)) == [Acquired(0, 3, 2)]
+    restarted.now += 10_000
+    assert restarted.acquire((0, 9)) == [Acquired(4, 6, 2)]
+    restarted.acknowledge((0, 6, [ACCEPT]))
+    assert not restarted.partition._delays
 
 
 def test_a_snapshot_may_be_taken_while_the_partition_changes() -> None:

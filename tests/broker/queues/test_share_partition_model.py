@@ -10,6 +10,7 @@ from tailrace.broker.queues.pages import PAGE_OFFSETS
 from tailrace.broker.queues.settings import PartitionSettings, retry_delay_ms
 from tailrace.broker.queues.share_partition import SharePartition
 from tailrace.broker.queues.states import (
+    AS_CONFIGURED,
     OFFSET_MAX,
     AckBatch,
     AckType,
@@ -46,6 +47,7 @@ SETTINGS = st.builds(
     st.sampled_from([0, 300]),
 )
 ACK_TYPES = st.sampled_from([*AckType, AckType.RELEASE, AckType.RELEASE, AckType.RENEW])  # most records live on
+DELAYS = st.sampled_from([AS_CONFIGURED, 0, 70, 1_500])
 STARTS = st.sampled_from([0, 4_090, 12_287, 1 << 40])
 LENGTHS = st.one_of(st.integers(1, 12), st.integers(1, 60))
 
@@ -100,7 +102,14 @@ class SharePartitionModel(RuleBasedStateMachine):
         }
         assert said == {offset: value for offset, value in expected.items() if offset >= self.start}
         for one in update.ranges:
-            if one.state is AVAILABLE and one.delivery_count and self.settings.retry_delay_ms:
+            if one.delay_ms > 0:
+                self.parked |= dict.fromkeys(range(one.first, one.last + 1), -(-(self.now + one.delay_ms) // 50) * 50)
+            elif (
+                one.delay_ms == AS_CONFIGURED
+                and one.state is AVAILABLE
+                and one.delivery_count
+                and self.settings.retry_delay_ms
+            ):
                 due = self.now + retry_delay_ms(self.settings, one.first, one.delivery_count)
                 self.parked |= dict.fromkeys(range(one.first, one.last + 1), -(-due // 50) * 50)
         for offset in expected:
@@ -221,8 +230,8 @@ class SharePartitionModel(RuleBasedStateMachine):
             assert last == max(offset for offset in free if offset // PAGE_OFFSETS == last // PAGE_OFFSETS)
             assert not is_growing or last // PAGE_OFFSETS < (self.end - 1) // PAGE_OFFSETS
 
-    @rule(data=st.data(), kind=ACK_TYPES)
-    def acknowledge_a_range(self, data: st.DataObject, kind: AckType) -> None:
+    @rule(data=st.data(), kind=ACK_TYPES, delay_ms=DELAYS)
+    def acknowledge_a_range(self, data: st.DataObject, kind: AckType, delay_ms: int) -> None:
         if not self.held:
             return
         offsets = sorted(self.held)
@@ -232,7 +241,7 @@ class SharePartitionModel(RuleBasedStateMachine):
         longest = data.draw(st.sampled_from([1, 5, 10_000]), "longest")
         while last - first + 1 < longest and self.is_held_by(member, last + 1):
             last += 1
-        self.acknowledge(member, [AckBatch(first, last, [kind])])
+        self.acknowledge(member, [AckBatch(first, last, [kind])], delay_ms)
 
     @rule(data=st.data())
     def acknowledge_one_by_one(self, data: st.DataObject) -> None:
@@ -294,8 +303,8 @@ class SharePartitionModel(RuleBasedStateMachine):
     def is_held_by(self, member: str, offset: int) -> bool:
         return offset in self.held and self.held[offset].member == member
 
-    def acknowledge(self, member: str, batches: list[AckBatch]) -> None:
-        decision = self.real.acknowledge(member, batches, self.now, LOCK_MS)
+    def acknowledge(self, member: str, batches: list[AckBatch], delay_ms: int = AS_CONFIGURED) -> None:
+        decision = self.real.acknowledge(member, batches, self.now, LOCK_MS, delay_ms)
         expected = {}
         renewed = 0
         for batch in batches:
@@ -422,20 +431,20 @@ class SharePartitionModel(RuleBasedStateMachine):
         for written_ms, update in self.log:
             for piece in update.pieces(2):
                 replayed.replay(piece, self.now, self.now - written_ms)
-        state = persisted(self.real)
-        assert persisted(replayed) == state
+        state = persisted(self.real, self.now)
+        assert persisted(replayed, self.now) == state
         again = SharePartition(self.settings)
-        for update in self.real.snapshot(ranges_max=3):
+        for update in self.real.snapshot(ranges_max=3, now_ms=self.now):
             again.replay(update, self.now)
-        assert persisted(again) == state
+        assert persisted(again, self.now) == state
         model = {offset: value for offset, value in self.records.items() if offset >= self.start and value != NEW}
         start, ranges = state
         assert start == self.start
-        assert {offset: (s, n) for first, last, s, n in ranges for offset in range(first, last + 1)} == model
+        assert {offset: (s, n) for first, last, s, n, _ in ranges for offset in range(first, last + 1)} == model
 
 
-def persisted(partition: SharePartition) -> tuple[int, list[tuple[int, int, RecordState, int]]]:
-    pieces = list(partition.snapshot(ranges_max=100_000))
+def persisted(partition: SharePartition, now_ms: int) -> tuple[int, list[tuple[int, int, RecordState, int, int]]]:
+    pieces = list(partition.snapshot(ranges_max=100_000, now_ms=now_ms))
     return pieces[0].start_offset, [(*one,) for piece in pieces for one in piece.ranges]
 
 

@@ -14,7 +14,8 @@ from tailrace.cli.serve import command as serve
 from tailrace.cli.serve.broker import plain_options
 
 FLAGS = ("--insecure", "--no-monitor", "--check", "--json")
-NAMES = ("--data", "--listen", "--advertise", "--config", "--set", "--metrics", *FLAGS, "--help", "--dat", "-b")
+WITH_VALUES = ("--data", "--listen", "--advertise", "--config", "--set", "--metrics", "--http", "--http-token-file")
+NAMES = (*WITH_VALUES, *FLAGS, "--help", "--dat", "-b")
 VALUES = st.sampled_from(["a=b", "127.0.0.1:0", "[::1]:9092", "off", "./here", "", "-", "--data", "x y", "=", "-1"])
 
 
@@ -35,7 +36,7 @@ def test_what_is_read_the_short_way_is_what_the_long_way_reads(words: list[tuple
             assert options == by_typer(arguments, patch)
 
 
-@pytest.mark.parametrize("option", ["--data", "--listen", "--advertise", "--config", "--set", "--metrics"])
+@pytest.mark.parametrize("option", WITH_VALUES)
 def test_all_options_are_known(option: str, monkeypatch: pytest.MonkeyPatch) -> None:
     once = plain_options([option, "here"])
     assert once is not None
@@ -68,6 +69,7 @@ NOT_NEEDED = {
         "tailrace.broker.background.compaction",
         "tailrace.protocol.messages.join_group",
     ),
+    *("starlette", "uvicorn", "tailrace.gateway"),
 }
 
 

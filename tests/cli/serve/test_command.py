@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -18,6 +19,7 @@ from raw_client import RawClient
 
 from tailrace.protocol.messages.api_versions import ApiVersionsRequest
 from tailrace.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from tailrace.testing.broker_process import BrokerNotReady
 
 CLEAN = ".kafka_cleanshutdown"
 REFUSED, USAGE, FAILED = 5, 2, 1
@@ -156,6 +158,60 @@ def test_metrics(tmp_path: Path) -> None:
         (address,) = (line.split()[-1] for line in broker.said.splitlines() if "curl" in line)
         with urllib.request.urlopen(address, timeout=10) as page:
             assert b"tailrace_connections 0" in page.read()
+
+
+def test_it_says_where_http_is_and_a_taken_port_that_was_asked_for_is_refused(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data", http=True) as broker:
+        assert f"  curl {broker.http_url}/v1/topics\n" in broker.said
+        http = broker.http_url.removeprefix("http://")
+        code, said = serve(
+            "--data", str(tmp_path / "other"), "--listen", "127.0.0.1:0", "--metrics", "off", "--http", http
+        )
+    assert (code, "in use" in said, "--http off does without" in said) == (REFUSED, True, True), said
+    assert (tmp_path / "other" / CLEAN).exists(), "it had started, and stopped"
+
+
+def test_two_brokers_have_a_gateway_each_where_neither_was_given_a_port(tmp_path: Path) -> None:
+    ports = set()
+    with DefaultHttp(tmp_path / "a") as one, DefaultHttp(tmp_path / "b") as other:
+        for broker in (one, other):
+            (url,) = re.findall(r"curl (http://127\.0\.0\.1:\d+)/v1/topics", broker.said)
+            with urllib.request.urlopen(f"{url}/readyz", timeout=30) as page:
+                assert page.read() == b"ready\n"
+            ports.add(url)
+    assert len(ports) == 2
+
+
+class DefaultHttp(BrokerProcess):
+    def command(self) -> list[str]:
+        words = super().command()
+        at = words.index("--http")
+        return words[:at] + words[at + 2 :]
+
+
+WITHOUT_THE_EXTRA = """
+import sys
+sys.modules["starlette"] = None
+from tailrace.cli.main import main
+main()
+"""
+
+
+class NoExtra(BrokerProcess):
+    def command(self) -> list[str]:
+        serve = ["serve", "--data", str(self.data), "--listen", self.listen, "--metrics", "off"]
+        return [sys.executable, "-c", WITHOUT_THE_EXTRA, *serve, "--no-monitor", *self.options]
+
+
+def test_without_the_extra_there_is_no_http_and_one_line_says_how_to_get_it(tmp_path: Path) -> None:
+    with NoExtra(tmp_path / "data") as broker:
+        assert "No HTTP: starlette not installed; pip install 'tailrace[gateway]'\n" in broker.said
+        assert "/v1/topics" not in broker.said
+        with RawClient(broker.address) as client:
+            client.ask(ApiVersionsRequest(), 3)
+        assert broker.stop() == 0
+    with pytest.raises(BrokerNotReady, match=r"tailrace\[gateway\]"):
+        NoExtra(tmp_path / "data", "--http", "127.0.0.1:0").start()
 
 
 def test_a_reader_of_its_words_that_goes_away_does_not_leave_it_unclean(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from children import child_of, is_gone, new_child
 from confluent_kafka.admin import AdminClient
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,33 +20,9 @@ from tailrace.server.children.child import Child
 from tailrace.server.net.private import USER
 from tailrace.testing.broker_process import BrokerProcess, free_port
 
+MONITOR = "tailrace.monitor"
+
 pytestmark = pytest.mark.skipif(not Path("/proc").exists(), reason="finds child processes in /proc")
-
-
-def child_of(broker: BrokerProcess) -> int | None:
-    """The monitor's process id, None where there is none."""
-    for path in Path("/proc").glob("[0-9]*"):
-        try:
-            parent = int(path.joinpath("stat").read_text().rpartition(")")[2].split()[1])
-            if parent == broker.pid and b"tailrace.monitor" in path.joinpath("cmdline").read_bytes():
-                return int(path.name)
-        except (OSError, IndexError):
-            continue
-    return None
-
-
-def new_child(broker: BrokerProcess, before: int | None = None) -> int:
-    until(lambda: child_of(broker) not in (None, before), 30)
-    pid = child_of(broker)
-    assert pid is not None
-    return pid
-
-
-def is_gone(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except OSError:
-        return True
 
 
 @pytest.fixture
@@ -68,25 +45,25 @@ def page(broker: BrokerProcess) -> str:
 
 
 def test_the_child_is_gone_when_the_broker_was_killed(broker: BrokerProcess) -> None:
-    child = new_child(broker)
+    child = new_child(broker, MONITOR)
     broker.kill()
     until(lambda: is_gone(child), 20)
 
 
 def test_the_child_stops_with_the_broker_and_the_token_goes(broker: BrokerProcess) -> None:
     access(broker)
-    child = new_child(broker)
+    child = new_child(broker, MONITOR)
     assert broker.stop() == 0
     assert is_gone(child)
     assert not (broker.data / "internal.json").exists()
 
 
 def test_a_killed_child_comes_back_after_pauses_that_grow(broker: BrokerProcess) -> None:
-    first = new_child(broker)
+    first = new_child(broker, MONITOR)
     os.kill(first, 9)
-    second = new_child(broker, first)
+    second = new_child(broker, MONITOR, first)
     os.kill(second, 9)
-    new_child(broker, second)
+    new_child(broker, MONITOR, second)
     pauses = re.findall(r"child process monitor ended: signal 9; starting it again in (\d+) s", broker.said)
     assert pauses == ["1", "2"]
     assert 'tailrace_child_starts_total{child="monitor"} 3' in page(broker)
@@ -106,7 +83,7 @@ def test_the_token_opens_the_private_listener_and_is_nowhere_to_be_seen(broker: 
     )
     assert [one.port for one in admin.list_topics(timeout=20).brokers.values()] == [found["port"]]
     token = found["token"].encode()
-    for pid in (broker.pid, new_child(broker)):
+    for pid in (broker.pid, new_child(broker, MONITOR)):
         assert token not in Path(f"/proc/{pid}/cmdline").read_bytes()
         assert token not in Path(f"/proc/{pid}/environ").read_bytes()
     assert found["token"] not in broker.said
@@ -132,7 +109,7 @@ def test_metrics_of_the_child_are_on_the_page_of_the_broker(broker: BrokerProces
 def test_a_broker_without_a_monitor_has_no_child(tmp_path: Path, how: dict[str, str]) -> None:
     with BrokerProcess(tmp_path / "data", configs=how, monitor=bool(how)) as broker:
         time.sleep(4)  # a child would be there after 2 s
-        assert child_of(broker) is None
+        assert child_of(broker, MONITOR) is None
         assert not (broker.data / "internal.json").exists()
 
 

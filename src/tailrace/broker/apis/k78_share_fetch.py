@@ -4,7 +4,9 @@ Behaviour: a request carries the acknowledgements of earlier records, like Share
 no other member holds: for `min_bytes` of them, at most for `max_wait_ms`. The response has whole batches as they lie in
 the log, and names the records in them that the member holds now, each with the number of this delivery. It is sent when
 the acknowledgements are on disk. Acquired records are locked for a time, and count as delivered again if the member
-does not acknowledge them until then, or its connection is lost.
+does not acknowledge them until then, or its connection is lost. A tagged field is ours: 10000 `LockDurationMs` is for
+how long records are locked that this request acquires or renews, from one second to an hour, whatever the group's
+configs allow.
 
 Versions 1-2.
     2   `max_records` may be a strict limit, and locks can be renewed

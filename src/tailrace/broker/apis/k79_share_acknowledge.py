@@ -2,7 +2,10 @@
 
 Behaviour: records are accepted, released, rejected, or their locks renewed. What a request says of one partition counts
 as a whole, or not at all. The response is sent when the outcome is on disk. The last request of a session releases what
-the member still holds; so does the end of its connection.
+the member still holds; so does the end of its connection. Two tagged fields are ours: 10000 `LockDurationMs` is for how
+long renewed records are locked, from one second to an hour, whatever the group's configs allow; 10001 `DelayMs` is for
+how long released records are not delivered, up to a week and also after a restart, in place of the group's retry delay.
+Negative values are as without them.
 
 Versions 1-2.
     2   renewal, and the time for which records are locked in the response
@@ -18,6 +21,7 @@ from tailrace.broker.queues.acknowledgements import (
     Acknowledgements,
     acknowledge,
     batches_by_place,
+    delay_ms_of,
     lock_ms_of,
     member_of,
 )
@@ -56,7 +60,10 @@ def share_acknowledge(
     except Refused as error:
         return ShareAcknowledgeResponse(error_code=error.code, error_message=error.message)
     given = Acknowledgements(
-        batches_by_place(request.topics), request.is_renew_ack, lock_ms_of(request.lock_duration_ms)
+        batches_by_place(request.topics),
+        request.is_renew_ack,
+        lock_ms_of(request.lock_duration_ms),
+        delay_ms_of(request.delay_ms),
     )
     errors = acknowledge(given, member, broker)
     if epoch == FINAL_EPOCH:

@@ -27,10 +27,11 @@ SEGMENTS_TOPIC = "__tailrace_segments"
 POSITIONS_TOPIC = "__tailrace_positions"
 LAG_TOPIC = "__tailrace_lag"
 ALERTS_TOPIC = "__tailrace_alerts"
+IDEMPOTENCY_TOPIC = "__tailrace_idempotency"
 
 BROKER_OWNED_TOPICS = INTERNAL_TOPICS | {SHARE_STATE_TOPIC, LOSSES_TOPIC, SEGMENTS_TOPIC, POSITIONS_TOPIC}
 RESERVED_LATE = frozenset({SHARE_STATE_TOPIC})
-SERVICE_TOPICS = frozenset({LAG_TOPIC, ALERTS_TOPIC})
+SERVICE_TOPICS = frozenset({LAG_TOPIC, ALERTS_TOPIC, IDEMPOTENCY_TOPIC})
 NAME_LENGTH_MAX = 249
 PARTITIONS_MAX = 100_000  # of one topic: a request for more is a mistake
 

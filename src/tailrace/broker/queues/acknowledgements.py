@@ -8,7 +8,7 @@ from tailrace.broker.groups.records import NotSaved
 from tailrace.broker.queues.coordinator import Decided, QueueCoordinator
 from tailrace.broker.queues.queue_partition import QueuePartition
 from tailrace.broker.queues.sessions import MEMBER_ID_LENGTH_MAX, Member, TopicPartitionId
-from tailrace.broker.queues.states import AckBatch, AckType
+from tailrace.broker.queues.states import AS_CONFIGURED, AckBatch, AckType
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.share_acknowledge import AcknowledgeTopic
 from tailrace.protocol.messages.share_fetch import FetchTopic
@@ -16,15 +16,19 @@ from tailrace.protocol.messages.share_fetch import FetchTopic
 if TYPE_CHECKING:
     from tailrace.broker.broker import Broker
 
-LOCK_MS_MAX = 3_600_000
+LOCK_MS_MIN, LOCK_MS_MAX = 1_000, 3_600_000
+DELAY_MS_MAX = 604_800_000
 
 
 class Acknowledgements(NamedTuple):
-    """What a request says of records, by partition; and for how long it renews locks, if not as its group does."""
+    """What a request says of records, by partition; and for how long it renews locks and delays what it releases, if
+    not as its group does.
+    """
 
     batches: Mapping[TopicPartitionId, list[AckBatch]]
     is_renewal: bool  # whether RENEW is among the types that it may have
     lock_ms: int | None = None
+    delay_ms: int = AS_CONFIGURED
 
 
 def member_of(group_id: str | None, member_id: str | None) -> Member:
@@ -49,7 +53,12 @@ def batches_by_place(topics: Iterable[AcknowledgeTopic | FetchTopic]) -> dict[To
 
 def lock_ms_of(given: int) -> int | None:
     """Returns for how long a request asks for locks, None if it does not."""
-    return min(max(given, 1), LOCK_MS_MAX) if given > 0 else None
+    return min(max(given, LOCK_MS_MIN), LOCK_MS_MAX) if given > 0 else None
+
+
+def delay_ms_of(given: int) -> int:
+    """Returns for how long released records are to wait."""
+    return min(given, DELAY_MS_MAX) if given >= 0 else AS_CONFIGURED
 
 
 def acknowledge(given: Acknowledgements, member: Member, broker: "Broker") -> dict[TopicPartitionId, Refused | None]:
@@ -82,7 +91,7 @@ def _decide(
     if queue.state is None:
         raise Refused(ErrorCode.INVALID_RECORD_STATE, "no record was acquired")
     lock_ms = given.lock_ms or queues.groups[member.group].settings.lock_ms
-    return queue, queue.state.acknowledge(member.member_id, batches, queues.steady_ms, lock_ms)
+    return queue, queue.state.acknowledge(member.member_id, batches, queues.steady_ms, lock_ms, given.delay_ms)
 
 
 def _queue_of(group: str, place: TopicPartitionId, broker: "Broker") -> QueuePartition:

@@ -124,7 +124,7 @@ class QueueCoordinator(QueueTable):
         end, state = queue.partition.end_offset, queue.state
         if state.start_offset > end or state.end_offset > end:  # what comes to lie there is another record
             logger.warning("%s of %s begins anew at %s, where its log ends", queue.partition.name, queue.key.group, end)
-            self.begin_at(queue, queue.persisted_before(end))
+            self.begin_at(queue, queue.persisted_before(end, self.steady_ms))
         self._log_start_moved(queue)
         self.set_deadline(queue)
         self.dead_letters.resume(queue)

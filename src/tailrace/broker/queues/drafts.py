@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from tailrace.broker.queues.pages import Pages, unpack
 from tailrace.broker.queues.settings import PartitionSettings
 from tailrace.broker.queues.states import (
+    AS_CONFIGURED,
     NO_DECISION,
     TERMINAL,
     UNCHANGED,
@@ -20,12 +21,15 @@ from tailrace.broker.queues.states import (
 
 
 class Draft:
-    """Changes are added in the order of offsets; nothing is changed by that."""
+    """Changes are added in the order of offsets; nothing is changed by that. `delay_ms` is for released records."""
 
-    def __init__(self, pages: Pages, settings: PartitionSettings, log_start: int) -> None:
+    def __init__(
+        self, pages: Pages, settings: PartitionSettings, log_start: int, delay_ms: int = AS_CONFIGURED
+    ) -> None:
         self._pages = pages
         self._settings = settings
         self._log_start = log_start
+        self._delay_ms = delay_ms
         self._ranges: list[StateRange] = []
         self._ended: list[Ended] = []
         self._accepted = 0
@@ -55,7 +59,7 @@ class Draft:
             self.give_up(first, last, count, EndReason.ATTEMPTS)
         else:
             self._released += last - first + 1
-            self._add(first, last, RecordState.AVAILABLE, count)
+            self._add(first, last, RecordState.AVAILABLE, count, self._delay_ms)
 
     def give_up(self, first: int, last: int, count: int, reason: EndReason) -> None:
         """The records go to the dead-letter topic, if there is one."""
@@ -72,8 +76,8 @@ class Draft:
         """The records are in the dead-letter topic."""
         self._add(first, last, RecordState.ARCHIVED, count)
 
-    def _add(self, first: int, last: int, state: RecordState, count: int) -> None:
-        self._ranges.append(StateRange(first, last, state, count))
+    def _add(self, first: int, last: int, state: RecordState, count: int, delay_ms: int = AS_CONFIGURED) -> None:
+        self._ranges.append(StateRange(first, last, state, count, delay_ms))
 
     def decision(self, renewed: int = 0) -> Decision:
         if not self._ranges:
@@ -91,7 +95,7 @@ class Draft:
     def _start_after(self, ranges: Sequence[StateRange]) -> int:
         """Returns the first record that is not finished once these are set."""
         start = self._pages.start
-        for first, last, state, _ in ranges:
+        for first, last, state, *_ in ranges:
             if first > start:
                 break
             if state in TERMINAL and last >= start:

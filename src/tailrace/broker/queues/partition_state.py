@@ -2,12 +2,14 @@
 
 from collections.abc import Iterable, Iterator
 
+from tailrace.broker.queues.delays import ChosenDelays
 from tailrace.broker.queues.key_order import KeyOrder
 from tailrace.broker.queues.leases import Leases
 from tailrace.broker.queues.pages import Pages, pack, unpack
 from tailrace.broker.queues.parking import Parking
 from tailrace.broker.queues.settings import PartitionSettings, retry_delay_ms
 from tailrace.broker.queues.states import (
+    AS_CONFIGURED,
     UNCHANGED,
     DeadLetterPosition,
     RecordState,
@@ -27,6 +29,7 @@ class PartitionState:
         self._pages = Pages(start_offset)
         self._leases = Leases()
         self._parking = Parking()
+        self._delays = ChosenDelays()
         self._order = KeyOrder(start_offset) if settings.orders_by_key else None
         self._log_start = 0
         self.dead_letters: DeadLetterPosition | None = None
@@ -135,23 +138,30 @@ class PartitionState:
             if last >= before:
                 self._leases.end(before, last)
             self._pages.advance(start)
+            self._delays.forget(before, start - 1)
             self._finish_keys(before, start - 1)
-        for first, last, state, count in update.ranges:
+        for one in update.ranges:
+            first, last, state = one[:3]
             if last < first or last - self.start_offset >= SPAN_MAX or state is RecordState.ACQUIRED:
                 start = self.start_offset
                 raise ValueError(f"no share partition that starts at {start} has {state.name} from {first} to {last}")
             if last >= self.start_offset:
-                self._set(max(first, self.start_offset), last, state, count, now_ms - age_ms, now_ms)
+                self._set(one._replace(first=max(first, self.start_offset)), now_ms - age_ms, now_ms)
 
-    def _set(self, first: int, last: int, state: RecordState, count: int, released_ms: int, now_ms: int) -> None:
+    def _set(self, changed: StateRange, released_ms: int, now_ms: int) -> None:
+        first, last, state, count, delay_ms = changed
         self._pages.extend(last + 1)
         self._leases.end(first, last)
+        self._delays.forget(first, last)
         is_free = state is RecordState.AVAILABLE
-        if is_free and count and self.settings.retry_delay_ms:
-            due_ms = released_ms + retry_delay_ms(self.settings, first, count)
-            if due_ms > now_ms:
-                is_free = False
-                self._parking.park(first, last, due_ms, now_ms)
+        is_chosen = is_free and delay_ms != AS_CONFIGURED
+        if is_free and count and not is_chosen and self.settings.retry_delay_ms:
+            delay_ms = retry_delay_ms(self.settings, first, count)
+        if is_free and (due_ms := released_ms + delay_ms) > now_ms:
+            is_free = False
+            self._parking.park(first, last, due_ms, now_ms)
+            if is_chosen:
+                self._delays.add(first, last, due_ms)
         self._pages.write(first, last, pack(state, count), is_free=is_free)
         if is_free:
             self._take_waiting(first, last)
@@ -179,7 +189,7 @@ class PartitionState:
             found = True
         return found
 
-    def snapshot(self, ranges_max: int = RANGES_MAX) -> Iterator[StateUpdate]:
+    def snapshot(self, ranges_max: int = RANGES_MAX, *, now_ms: int = 0) -> Iterator[StateUpdate]:
         """Yields updates that together are all that is persisted. Between two of them the partition may change:
         replayed in their place among the other updates, they still give its state.
         """
@@ -187,11 +197,19 @@ class PartitionState:
         is_first = True
         while is_first or offset < self.end_offset:
             runs, offset = self._pages.changed(offset, ranges_max)
-            ranges = merged(StateRange(first, last, *unpack(value)) for first, last, value in runs)
+            ranges = merged(one for run in runs for one in self._ranges_of(*run, now_ms))
             if is_first or ranges:
                 dead_letters = self.dead_letters if is_first and self.archiving else None
                 yield StateUpdate(start if is_first else UNCHANGED, ranges, self.complete_count, dead_letters)
             is_first = False
+
+    def _ranges_of(self, first: int, last: int, value: int, now_ms: int) -> Iterator[StateRange]:
+        state, count = unpack(value)
+        if state is not RecordState.AVAILABLE or not self._delays:
+            yield StateRange(first, last, state, count)
+            return
+        for one, other, delay_ms in self._delays.split(first, last, now_ms):
+            yield StateRange(one, other, state, count, delay_ms)
 
     # Waiting
 

@@ -8,7 +8,7 @@ from tailrace.broker.queues.inspection import Inspections
 from tailrace.broker.queues.outcomes import Outcomes
 from tailrace.broker.queues.records import UNKNOWN_OFFSET, ShareKey, ShareSnapshotValue, ShareUpdateValue, StateBatch
 from tailrace.broker.queues.share_partition import SharePartition
-from tailrace.broker.queues.states import DeadLetterPosition, RecordState, StateRange, StateUpdate
+from tailrace.broker.queues.states import AS_CONFIGURED, DeadLetterPosition, RecordState, StateRange, StateUpdate
 
 if TYPE_CHECKING:
     from tailrace.broker.broker import Broker
@@ -88,13 +88,13 @@ class QueuePartition:
             return UnfinishedRange(self.partition, before, before, 0)
         return UnfinishedRange(self.partition, self.state.start_offset, before, self.state.unfinished_before(before))
 
-    def persisted_before(self, end: int) -> StateUpdate:
+    def persisted_before(self, end: int, now_ms: int) -> StateUpdate:
         """Returns what is persisted of the records before an offset."""
         state = self.state
         assert state is not None
         ranges = [
             one._replace(last=min(one.last, end - 1))
-            for update in state.snapshot()
+            for update in state.snapshot(now_ms=now_ms)
             for one in update.ranges
             if one.first < end
         ]
@@ -160,15 +160,21 @@ def _dead_letters_of(update: StateUpdate) -> dict[str, Any]:
 
 def _batches_of(update: StateUpdate) -> list[StateBatch]:
     return [
-        StateBatch(first_offset=first, last_offset=last, delivery_state=state, delivery_count=count)
-        for first, last, state, count in update.ranges
+        StateBatch(first_offset=first, last_offset=last, delivery_state=state, delivery_count=count, delay_ms=delay_ms)
+        for first, last, state, count, delay_ms in update.ranges
     ]
 
 
 def update_of(value: ShareUpdateValue | ShareSnapshotValue) -> StateUpdate:
     """Raises ValueError for states that no record has."""
     ranges = [
-        StateRange(one.first_offset, one.last_offset, RecordState(one.delivery_state), max(0, one.delivery_count))
+        StateRange(
+            one.first_offset,
+            one.last_offset,
+            RecordState(one.delivery_state),
+            max(0, one.delivery_count),
+            max(AS_CONFIGURED, one.delay_ms),
+        )
         for one in value.state_batches
     ]
     dead_letters = None

@@ -6,7 +6,7 @@
 A state may be too large for one record. Then its snapshot is *partial*: a record that has only its beginning, followed
 by updates with the rest of it, among others. It counts once an update with its snapshot epoch comes; until then updates
 carry the epoch of the snapshot before. Only a tagged field, which Kafka skips, says that a snapshot is partial. Three
-others are the `DeadLetterPosition` of the share partition.
+others are the `DeadLetterPosition` of the share partition, and one of a range is its `delay_ms`.
 """
 
 import struct
@@ -56,6 +56,7 @@ class StateBatch:
     last_offset: int = int64()
     delivery_state: int = int8()
     delivery_count: int = int16()
+    delay_ms: int = int32(tag=10_000, default=-1)
 
 
 @message(versions="0", flexible="0+")

@@ -27,8 +27,8 @@ holds is kept in memory only (`acquire`).
     its dead letter is written        Archiving         Archived                                        yes
 
 Given up is Archiving where the group has a dead-letter topic, else Archived. A released record waits (is parked) for
-the retry delay of its group, and a record may be parked until it is to be delivered. The start of the partition is its
-first record that is not finished.
+the retry delay of its group, or for a delay that its member has chosen, and a record may be parked until it is to be
+delivered. The start of the partition is its first record that is not finished.
 
 Acquired records count against `locks_max`; parked and finished ones do not, so a record that takes long at the start
 of the partition holds up no other. Times are of a clock that never jumps.
@@ -43,6 +43,7 @@ from tailrace.broker.queues.drafts import Draft
 from tailrace.broker.queues.pages import unpack
 from tailrace.broker.queues.partition_state import RANGES_MAX, SPAN_MAX, PartitionState
 from tailrace.broker.queues.states import (
+    AS_CONFIGURED,
     NO_DECISION,
     OFFSET_MAX,
     TERMINAL,
@@ -137,15 +138,22 @@ class SharePartition(PartitionState):
 
     # Decisions
 
-    def _draft(self) -> Draft:
-        return Draft(self._pages, self.settings, self._log_start)
+    def _draft(self, delay_ms: int = AS_CONFIGURED) -> Draft:
+        return Draft(self._pages, self.settings, self._log_start, delay_ms)
 
-    def acknowledge(self, member_id: str, batches: Sequence[AckBatch], now_ms: int, lock_ms: int) -> Decision:
+    def acknowledge(
+        self,
+        member_id: str,
+        batches: Sequence[AckBatch],
+        now_ms: int,
+        lock_ms: int,
+        delay_ms: int = AS_CONFIGURED,
+    ) -> Decision:
         """What a member says of records that it has acquired: all of it counts, or nothing. Locks that it renews are
-        extended at once. Raises Refused.
+        extended at once; records that it releases wait for `delay_ms`. Raises Refused.
         """
         said = list(self._checked(member_id, batches))
-        draft = self._draft()
+        draft = self._draft(delay_ms)
         renewed = 0
         for first, last, kind in said:
             if kind is AckType.RENEW:

@@ -74,7 +74,7 @@ class Snapshots:
         if queue is None or queue.state is None:
             return
         state = queue.state
-        pieces = state.snapshot(RANGES_OF_A_TURN)
+        pieces = state.snapshot(RANGES_OF_A_TURN, now_ms=self._queues.steady_ms)
         first, second = next(pieces), next(pieces, None)
         if second is None and len(first.ranges) <= RANGES_OF_A_SNAPSHOT:
             self._append(ShareSnapshotted(key, self._queues.snapshot_value(queue, first)))

@@ -7,6 +7,7 @@ from typing import NamedTuple
 UNCHANGED = -1  # the start offset of an update that does not move it
 COUNT_MAX = 31  # of deliveries: more than a group may have
 OFFSET_MAX = (1 << 63) - 1
+AS_CONFIGURED = -1  # the delay of released records, if their member has chosen none
 
 
 class RecordState(IntEnum):
@@ -50,12 +51,15 @@ class OffsetRange(NamedTuple):
 
 
 class StateRange(NamedTuple):
-    """Records in one state, which were delivered that often."""
+    """Records in one state, which were delivered that often. `delay_ms` is for how long available ones wait, from when
+    this was written.
+    """
 
     first: int
     last: int
     state: RecordState
     delivery_count: int
+    delay_ms: int = AS_CONFIGURED
 
 
 class DeadLetterPosition(NamedTuple):
@@ -132,12 +136,12 @@ NO_DECISION = Decision(None)
 
 
 def merged(ranges: Iterable[StateRange]) -> list[StateRange]:
-    """Joins neighbours of the same state and count. The ranges are in order."""
+    """Joins neighbours of the same state, count and delay. The ranges are in order."""
     joined: list[StateRange] = []
     for one in ranges:
         if joined:
             last = joined[-1]
-            if last.last + 1 == one.first and last.state is one.state and last.delivery_count == one.delivery_count:
+            if last.last + 1 == one.first and last[2:] == one[2:]:
                 joined[-1] = last._replace(last=one.last)
                 continue
         joined.append(one)

@@ -6,6 +6,7 @@ options         options that mean the same in every verb
 client          the names of confluent-kafka that verbs use, imported only by verbs that run
 connection      how verbs reach a broker: options, clients, errors as exit codes
 admin_requests  requests that confluent-kafka does not have, made by our private client
+config_file     the file of `--config`
 configs         changes of configs: `--set K=V`, `--unset K`; where values come from, in words
 units           values with units: `1h`, `10MB`
 topics/         topics, partitions and offsets: from what options say to what the broker has

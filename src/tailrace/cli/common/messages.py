@@ -1,47 +1,18 @@
 """A message as a line of JSON, and back: `tail --json` writes what `produce --json` reads. Pure.
 
-Bytes that are not UTF-8 stand in `key_base64` and `value_base64` instead of `key` and `value`; in `headers`, a list of
-pairs, an object {"base64": …} stands in their place. Null stays null. The names are those of `tailrace log dump`.
+`util/json_messages` has the form. The names are those of `tailrace log dump`.
 """
 
 import json
-from base64 import b64decode
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from tailrace.cli.common import output
+from tailrace.util.json_messages import NO_TIMESTAMP, BadMessage, Headers, Row, from_object, parse, to_object
 
 if TYPE_CHECKING:
     from tailrace.cli.common.client import Message
 
-NO_TIMESTAMP = -1
-
-_WRITTEN = ("key", "key_base64", "value", "value_base64", "headers", "timestamp", "partition")
-_KNOWN_OF_READ = ("topic", "offset")  # where a message was; it gets another place
-_MAX_TIMESTAMP = (1 << 63) - 1
-
-Headers = tuple[tuple[str, bytes | None], ...]
-
-
-class BadMessage(ValueError):
-    """It cannot be made a message; says why, in words."""
-
-
-class Row(NamedTuple):
-    """A message, with where it is. None stands for what a message yet to be written leaves to others."""
-
-    key: bytes | None
-    value: bytes | None
-    headers: Headers = ()
-    timestamp: int | None = None
-    partition: int | None = None
-    topic: str | None = None
-    offset: int | None = None
-
-    @property
-    def size(self) -> int:
-        """Bytes of key, value and headers."""
-        headers = sum(len(name.encode()) + len(value or b"") for name, value in self.headers)
-        return len(self.key or b"") + len(self.value or b"") + headers
+__all__ = ["NO_TIMESTAMP", "BadMessage", "Headers", "Row", "from_json", "of_message", "to_json"]
 
 
 def of_message(message: "Message") -> Row:
@@ -51,97 +22,12 @@ def of_message(message: "Message") -> Row:
 
 
 def to_json(row: Row) -> str:
-    shown: dict[str, object] = {"topic": row.topic, "partition": row.partition, "offset": row.offset}
-    shown["timestamp"] = row.timestamp
-    output.put_bytes(shown, "key", row.key)
-    output.put_bytes(shown, "value", row.value)
-    shown["headers"] = [[name, output.text_or_base64(value)] for name, value in row.headers]
-    return json.dumps(shown, ensure_ascii=False)
+    return json.dumps({"topic": row.topic, **to_object(row)}, ensure_ascii=False)
 
 
 def from_json(line: bytes) -> Row:
-    """The message a line of JSON describes. Where it came from (`topic`, `offset`) is no part of it."""
-    try:
-        given = json.loads(line)
-    except UnicodeDecodeError:
-        raise BadMessage("it is not UTF-8") from None
-    except RecursionError:
-        raise BadMessage("it is nested too deeply") from None
-    except json.JSONDecodeError as error:
-        raise BadMessage(f"it is no JSON: {error.msg}, at column {error.colno}") from None
-    if not isinstance(given, dict):
-        raise BadMessage('it is no object; expected is {"key": …, "value": …}')
-    if unknown := given.keys() - {*_WRITTEN, *_KNOWN_OF_READ}:
-        raise BadMessage(f"it has {min(unknown)!r}, which is unknown; known are {', '.join(_WRITTEN)}")
-    if not {"value", "value_base64"} & given.keys():
-        raise BadMessage('it has no "value"; a message without one has "value": null')
-    return Row(
-        _bytes(given, "key"),
-        _bytes(given, "value"),
-        _headers(given.get("headers")),
-        _integer(given, "timestamp", NO_TIMESTAMP, _MAX_TIMESTAMP),
-        _integer(given, "partition", 0, (1 << 31) - 1),
-    )
-
-
-def _bytes(given: dict[str, object], name: str) -> bytes | None:
-    base64 = f"{name}_base64"
-    if base64 not in given:
-        return _encoded(given.get(name), name)
-    if name in given:
-        raise BadMessage(f"it has both {name!r} and {base64!r}")
-    return _decoded(given[base64], base64)
-
-
-def _headers(given: object) -> Headers:
-    if given is None:
-        return ()
-    if isinstance(given, dict):
-        given = list(given.items())
-    if not isinstance(given, list):
-        raise BadMessage('"headers" is no list of pairs, such as [["name", "value"]]')
-    return tuple(_header(pair) for pair in given)
-
-
-def _header(pair: object) -> tuple[str, bytes | None]:
-    if not isinstance(pair, list | tuple) or len(pair) != 2:
-        raise BadMessage('"headers" has something that is no pair, such as ["name", "value"]')
-    name, value = pair
-    if not isinstance(name, str):
-        raise BadMessage("a header's name is not text: this client writes no others")
-    _encoded(name, "headers")
-    if isinstance(value, dict) and value.keys() == {"base64"}:
-        return name, _decoded(value["base64"], "base64")
-    return name, _encoded(value, f"headers: {name}")
-
-
-def _encoded(value: object, name: str) -> bytes | None:
-    if value is None:
-        return None
-    if not isinstance(value, str):
-        raise BadMessage(f'"{name}" is neither text nor null; an object or a number is written as text')
-    try:
-        return value.encode()
-    except UnicodeEncodeError:
-        raise BadMessage(f'"{name}" has half a character (a lone surrogate)') from None
-
-
-def _decoded(value: object, name: str) -> bytes:
-    try:
-        if isinstance(value, str):
-            return b64decode(value, validate=True)
-    except ValueError:
-        pass
-    raise BadMessage(f'"{name}" is not base64')
-
-
-def _integer(given: dict[str, object], name: str, lowest: int, highest: int) -> int | None:
-    value = given.get(name)
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int) or not lowest <= value <= highest:
-        raise BadMessage(f'"{name}" is not a whole number from {lowest} on')
-    return value
+    """The message a line of JSON describes. Raises BadMessage."""
+    return from_object(parse(line))
 
 
 def _headers_of(message: "Message") -> Headers:

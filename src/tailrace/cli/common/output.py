@@ -5,7 +5,6 @@ Results go to stdout and everything else to stderr. Where stdout is no terminal,
 """
 
 import sys
-from base64 import b64encode
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from enum import IntEnum
@@ -191,21 +190,3 @@ def short(data: bytes | None, width: int) -> str:
         text = "0x" + data[:width].hex()
     text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text[: width + 1])
     return text if len(text) <= width else text[: width - 1] + "…"
-
-
-def put_bytes(target: dict[str, object], name: str, data: bytes | None) -> None:
-    """Adds `data` to a JSON object under `name` if it is text or null, else under `<name>_base64`: nothing is lost."""
-    try:
-        target[name] = None if data is None else data.decode()
-    except UnicodeDecodeError:
-        assert data is not None
-        target[f"{name}_base64"] = b64encode(data).decode()
-
-
-def text_or_base64(data: bytes | None) -> object:
-    """The same for a value that has no name: text, null, or an object that has `base64`."""
-    try:
-        return None if data is None else data.decode()
-    except UnicodeDecodeError:
-        assert data is not None
-        return {"base64": b64encode(data).decode()}

@@ -14,6 +14,7 @@ from tailrace.records.compression import Codec
 from tailrace.records.control import decode_marker
 from tailrace.records.errors import CorruptBatch
 from tailrace.records.record import Record, decode_records
+from tailrace.util.json_messages import put_bytes, text_or_base64
 
 _KEY_WIDTH = 20
 _WIDTH_WHERE_NONE_IS_KNOWN = 160
@@ -89,10 +90,10 @@ class RecordPrinter(Printer):
 class JsonRecordPrinter(RecordPrinter):
     def _line(self, record: Record, header: BatchHeader) -> str:
         shown: dict[str, object] = {**self._where, "offset": record.offset, "timestamp": record.timestamp}
-        output.put_bytes(shown, "key", record.key)
-        output.put_bytes(shown, "value", record.value)
+        put_bytes(shown, "key", record.key)
+        put_bytes(shown, "value", record.value)
         shown["headers"] = [
-            [output.text_or_base64(name.encode("utf-8", "surrogateescape")), output.text_or_base64(value)]
+            [text_or_base64(name.encode("utf-8", "surrogateescape")), text_or_base64(value)]
             for name, value in record.headers
         ]
         if header.is_control:

@@ -37,7 +37,8 @@ def monitor(
     A broker of tailrace runs one by itself, unless tailrace.monitor.enable=false: one monitor for each cluster.
     Lag is published in the topic __tailrace_lag, and alerts in __tailrace_alerts.
     """
-    from tailrace.monitor.alone import AloneMonitor, BadConfig, read_configs, settings_of
+    from tailrace.cli.common.config_file import read_configs
+    from tailrace.monitor.alone import AloneMonitor, BadConfig, settings_of
 
     if as_json and not once:
         raise Failure("--json goes with --once", ExitCode.USAGE)

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, TypedDict, cast
 from tailrace.cli.common.broken_pipe import ending_with_the_reader
 from tailrace.cli.common.output import ExitCode, Failure
 from tailrace.cli.serve.check import print_refusal, print_review
+from tailrace.util.host_port import shown
 
 if TYPE_CHECKING:
-    from tailrace.server.http import Pages
-    from tailrace.server.node import Node
+    from tailrace.server.run import Started
     from tailrace.server.settings import Settings
 
 
@@ -23,6 +23,8 @@ class Options(TypedDict, total=False):
     config: str
     assignments: list[str]
     metrics: str
+    http: str
+    http_token_file: str
     insecure: bool
     no_monitor: bool
     check: bool
@@ -30,7 +32,13 @@ class Options(TypedDict, total=False):
 
 
 _FLAGS = {"--insecure": "insecure", "--no-monitor": "no_monitor", "--check": "check", "--json": "as_json"}
-_ONCE = {"--data": "data", "--config": "config", "--metrics": "metrics"}
+_ONCE = {
+    "--data": "data",
+    "--config": "config",
+    "--metrics": "metrics",
+    "--http": "http",
+    "--http-token-file": "http_token_file",
+}
 _REPEATED = {"--listen": "listen", "--advertise": "advertise", "--set": "assignments"}
 
 
@@ -66,6 +74,8 @@ def run_broker(
     config: str | None = None,
     assignments: Sequence[str] = (),
     metrics: str | None = None,
+    http: str | None = None,
+    http_token_file: str | None = None,
     insecure: bool = False,
     no_monitor: bool = False,
     check: bool = False,
@@ -84,6 +94,8 @@ def run_broker(
             listen=listen,
             advertise=advertise,
             metrics=metrics,
+            http=http,
+            http_token_file=http_token_file,
             configs=[*assignments, *(["tailrace.monitor.enable=false"] if no_monitor else [])],
             insecure=insecure,
         )
@@ -113,17 +125,19 @@ def _run(settings: "Settings", warnings: Sequence[str]) -> None:
         raise Failure(str(error), ExitCode.FAILED) from None
 
 
-def _say_ready(node: "Node", pages: "Pages") -> None:
-    for listener in node.listeners:
-        host = f"[{listener.host}]" if ":" in listener.host else listener.host
-        print(f"listening on {host}:{listener.port}")
-    first = node.listeners[0]
-    host = f"[{first.host}]" if ":" in first.host else first.host
-    bootstrap = f"{host}:{first.port}"
+def _say_ready(started: "Started") -> None:
+    listeners, pages = started.node.listeners, started.pages
+    for listener in listeners:
+        print(f"listening on {shown(listener.host, listener.port)}")
+    bootstrap = shown(listeners[0].host, listeners[0].port)
     option = "" if bootstrap == "127.0.0.1:9092" else f" -b {bootstrap}"
     print(f"\nConnect any Kafka client to {bootstrap}, or try:")
     print(f"  echo hello | tailrace produce greetings{option}")
     print(f"  tailrace tail greetings --from earliest{option}")
+    if started.http is not None:
+        print(f"  curl http://{shown(*started.http.address)}/v1/topics")
     if pages.address is not None:
-        print(f"  curl http://{pages.address[0]}:{pages.address[1]}/metrics")
+        print(f"  curl http://{shown(*pages.address)}/metrics")
+    if started.without is not None:
+        print(f"No HTTP: {started.without}")
     sys.stdout.flush()

@@ -2,8 +2,10 @@
 
 from typing import TYPE_CHECKING
 
+from tailrace.util.host_port import shown
+
 if TYPE_CHECKING:
-    from tailrace.server.settings import Review
+    from tailrace.server.settings import Review, Settings
 
 
 def print_review(review: "Review", *, as_json: bool) -> None:
@@ -14,9 +16,10 @@ def print_review(review: "Review", *, as_json: bool) -> None:
     print(f"data     {settings.data}")
     for listen in settings.listen:
         told = listen.advertised
-        said = f", advertised as {_address(told.host, told.port)}" if told else ""
-        print(f"listen   {_address(listen.host, listen.port)}{said}")
-    print(f"metrics  {_address(*settings.metrics) if settings.metrics else 'off'}")
+        said = f", advertised as {shown(told.host, told.port)}" if told else ""
+        print(f"listen   {shown(listen.host, listen.port)}{said}")
+    print(f"metrics  {shown(*settings.metrics) if settings.metrics else 'off'}")
+    print(f"http     {_http(settings)}")
     for name, text in settings.configs.items():
         if name not in review.ignored:
             print(f"{name} = {text}  ({review.places[name]})")
@@ -36,12 +39,13 @@ def _as_object(review: "Review") -> dict[str, object]:
         "data": settings.data,
         "listen": [
             {
-                "address": _address(one.host, one.port),
-                "advertised": _address(one.advertised.host, one.advertised.port) if one.advertised else None,
+                "address": shown(one.host, one.port),
+                "advertised": shown(one.advertised.host, one.advertised.port) if one.advertised else None,
             }
             for one in settings.listen
         ],
-        "metrics": _address(*settings.metrics) if settings.metrics else None,
+        "metrics": shown(*settings.metrics) if settings.metrics else None,
+        "http": shown(*settings.http.address) if settings.http else None,
         "configs": {
             name: {"value": text, "from": review.places[name]}
             for name, text in settings.configs.items()
@@ -52,8 +56,10 @@ def _as_object(review: "Review") -> dict[str, object]:
     }
 
 
-def _address(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+def _http(settings: "Settings") -> str:
+    if settings.http is None:
+        return "off"
+    return shown(*settings.http.address) + (", with a token" if settings.http.token else "")
 
 
 def _print_json(value: dict[str, object]) -> None:

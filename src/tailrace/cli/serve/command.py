@@ -24,6 +24,17 @@ Metrics = Annotated[
     str | None,
     typer.Option(metavar="HOST:PORT", help="Where /metrics, /healthz and /readyz are, or `off`. [127.0.0.1:9464]"),
 ]
+Http = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HOST:PORT",
+        help="Where topics can be used over HTTP, or `off`. [127.0.0.1:9080, or the next free port]",
+    ),
+]
+HttpTokenFile = Annotated[
+    str | None,
+    typer.Option(metavar="FILE", help="Has a token that HTTP clients need: `Authorization: Bearer TOKEN`."),
+]
 Insecure = Annotated[bool, typer.Option("--insecure", help="Listen beyond this machine without authentication.")]
 NoMonitor = Annotated[bool, typer.Option("--no-monitor", help="Start no monitor: no lag in seconds, no alerts.")]
 Check = Annotated[bool, typer.Option("--check", help="Start nothing: show the settings that would count.")]
@@ -37,6 +48,8 @@ def serve(
     config: Config = None,
     assignments: Assignments = None,
     metrics: Metrics = None,
+    http: Http = None,
+    http_token_file: HttpTokenFile = None,
     insecure: Insecure = False,
     no_monitor: NoMonitor = False,
     check: Check = False,
@@ -59,6 +72,8 @@ def serve(
         config=config,
         assignments=assignments or (),
         metrics=metrics,
+        http=http,
+        http_token_file=http_token_file,
         insecure=insecure,
         no_monitor=no_monitor,
         check=check,

@@ -3,5 +3,6 @@
 configs       configs of topics and brokers
 quotas        quotas of users, client ids and addresses
 transactions  transactional ids, and their open transactions
+topics        topics that we need ourselves
 log_dirs      sizes of partitions and disks
 """

@@ -122,6 +122,11 @@ def alter_group_configs(
     _alter(cluster, _GROUP, group, None, changes, validate_only=validate_only)
 
 
+def alter_topic_configs(cluster: Cluster, topic: str, changes: Mapping[str, str | None]) -> None:
+    """The same for a topic."""
+    _alter(cluster, _TOPIC, topic, None, changes, validate_only=False)
+
+
 def _alter(
     cluster: Cluster,
     kind: int,

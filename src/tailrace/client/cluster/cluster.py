@@ -84,6 +84,11 @@ class Cluster:
             retry.pause(trouble)
         return {}
 
+    def known_topic(self, name: str) -> Topic | None:
+        """Returns a usable topic from the cache, without a request; None if it is not there."""
+        topic = self._remembered(name)
+        return None if topic is None or topic.error_code else topic
+
     def _remembered(self, name: str) -> Topic | None:
         topic, told_at = self._topics.get(name, (None, 0.0))
         return topic if time.monotonic() - told_at < self.options.metadata_max_age_s else None

@@ -108,6 +108,21 @@ class ShareConsumer:
         """How many records are acquired, and not acknowledged."""
         return len(self._holdings)
 
+    @property
+    def ready(self) -> int:
+        """How many acquired records `poll` has not returned yet."""
+        return len(self._ready)
+
+    @property
+    def has_session(self) -> bool:
+        """Whether it has joined its group, and a broker can be asked for records."""
+        return bool(self._nodes)
+
+    def lock_ends(self, delivery: Delivery) -> float:
+        """Returns until when a record is locked, by the monotonic clock; 0.0 if it is not any more."""
+        lease = self._leases.find(delivery)
+        return 0.0 if lease is None else lease.ends
+
     def close(self, wait_s: float = CLOSE_S) -> None:
         """Sends the acknowledgements that wait, releases all other records, and leaves the group. Does not raise."""
         if self._is_closed:

@@ -3,22 +3,15 @@
 import time
 from collections.abc import Mapping
 
+from tailrace.client.admin.topics import create_topic
 from tailrace.client.cluster.cluster import Cluster
 from tailrace.client.cluster.metadata import TopicPartition
-from tailrace.client.errors import TopicNotFound, refusal
+from tailrace.client.errors import TopicNotFound
 from tailrace.client.produce import Producer
-from tailrace.protocol.errors import ErrorCode
-from tailrace.protocol.messages.create_topics import (
-    CreatableTopic,
-    CreatableTopicConfig,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-)
 from tailrace.records.record import Record, encode_batch
 
 BATCH_BYTES_MAX = 256 << 10
 CONFIGS = {"cleanup.policy": "compact", "segment.bytes": str(16 << 20), "compression.type": "producer"}
-_CREATE_S = 30
 
 
 class Publisher:
@@ -41,7 +34,7 @@ class Publisher:
         try:
             self._cluster.topic(self._topic)
         except TopicNotFound:
-            self._create()
+            create_topic(self._cluster, self._topic, 1, CONFIGS)
         producer = self._producer or Producer(self._cluster)
         self._producer = None  # a producer that has failed cannot be used again
         sent: dict[bytes, bytes | None] = {}
@@ -63,21 +56,6 @@ class Publisher:
                 break
             piece[key] = value
         return piece
-
-    def _create(self) -> None:
-        topic = CreatableTopic(
-            name=self._topic,
-            num_partitions=1,
-            replication_factor=-1,
-            configs=[CreatableTopicConfig(name=name, value=value) for name, value in CONFIGS.items()],
-        )
-        request = CreateTopicsRequest(topics=[topic], timeout_ms=_CREATE_S * 1000)
-        doing = f"creating topic {self._topic}"
-        answer = self._cluster.ask_any(request, CreateTopicsResponse, self._cluster.retry(doing), at_least=4)
-        code = answer.topics[0].error_code
-        if code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-            raise refusal(doing, code, answer.topics[0].error_message)
-        self._cluster.topic(self._topic, fresh=True)
 
 
 def _batch(piece: Mapping[bytes, bytes | None]) -> bytearray:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple
 
+from tailrace.client.batches import committed_batches
 from tailrace.client.cluster.cluster import Cluster
 from tailrace.client.cluster.metadata import Leader, TopicPartition
 from tailrace.client.cluster.routing import Answer, Question, ask_leaders
@@ -23,7 +24,6 @@ from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import ZERO_UUID
 from tailrace.protocol.messages.fetch import FetchRequest, FetchResponse
 from tailrace.records.batch import HEADER_SIZE, NO_TIMESTAMP, BatchHeader, check_header, read_header
-from tailrace.records.control import Marker, marker_of
 from tailrace.records.errors import CorruptBatch
 from tailrace.records.record import decode_records
 
@@ -111,7 +111,7 @@ class _Search:
             yield from self._took_nothing(cut_size)
             return
         self._empty, self._max_bytes = 0, PARTITION_BYTES
-        page = _Page(fetched.records, _committed(fetched.records, batches, fetched.aborted))
+        page = _Page(fetched.records, committed_batches(fetched.records, batches, fetched.aborted))
         covered = batches[-1][1].next_offset
         reached = bisect_left(self.open, covered, key=lambda one: one[1])
         still_open = []
@@ -180,24 +180,6 @@ def _batches(records: memoryview) -> tuple[list[tuple[int, BatchHeader]], int]:
         found.append((position, header))
         position += header.size
     return found, 0
-
-
-def _committed(
-    records: memoryview, batches: Sequence[tuple[int, BatchHeader]], aborted: Sequence[tuple[int, int]]
-) -> list[tuple[int, BatchHeader]]:
-    """Those that hold records, and no aborted ones. `aborted` is what the Fetch returned for these batches."""
-    begins = sorted(aborted, key=lambda one: one[1])
-    open_now: set[int] = set()  # producers, amid a transaction that was aborted
-    found = []
-    for position, header in batches:
-        while begins and begins[0][1] <= header.last_offset:
-            open_now.add(begins.pop(0)[0])
-        if header.is_control:
-            if header.producer_id in open_now and marker_of(records, position)[0] is Marker.ABORT:
-                open_now.discard(header.producer_id)
-        elif not (header.is_transactional and header.producer_id in open_now):
-            found.append((position, header))
-    return found
 
 
 class _Fetch(Question["Fetched | None"]):

@@ -12,7 +12,7 @@ import logging
 import os
 import subprocess
 from asyncio import AbstractEventLoop, TimerHandle
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from tailrace.server.threads import Workers
@@ -32,7 +32,16 @@ _END_OF_PAGE = b"# EOF\n"
 class Child:
     """Used from the loop's thread alone."""
 
-    def __init__(self, loop: AbstractEventLoop, workers: Workers, name: str, module: str, greeting: bytes) -> None:
+    def __init__(
+        self,
+        loop: AbstractEventLoop,
+        workers: Workers,
+        name: str,
+        module: str,
+        greeting: bytes,
+        descriptors: Sequence[int] = (),
+    ) -> None:
+        """The child inherits the descriptors, under the same numbers."""
         self.name = name
         self.page = b""  # its latest metrics
         self.starts = 0
@@ -40,6 +49,7 @@ class Child:
         self._workers = workers
         self._command = children.command(module)
         self._greeting = greeting
+        self._descriptors = descriptors
         self._process: subprocess.Popen[bytes] | None = None
         self._unread = bytearray()
         self._started_at = 0.0
@@ -61,7 +71,8 @@ class Child:
         self._started_at = self._loop.time()
         started: list[subprocess.Popen[bytes]] = []
         self._workers.submit(
-            lambda: started.append(_start_process(self._command, self._greeting)), lambda: self._started(started)
+            lambda: started.append(_start_process(self._command, self._greeting, self._descriptors)),
+            lambda: self._started(started),
         )
 
     def _started(self, started: "list[subprocess.Popen[bytes]]") -> None:
@@ -146,9 +157,14 @@ class Child:
         return lambda: _discard(bury(process))
 
 
-def _start_process(command: list[str], greeting: bytes) -> "subprocess.Popen[bytes]":
+def _start_process(command: list[str], greeting: bytes, descriptors: Sequence[int]) -> "subprocess.Popen[bytes]":
     process = subprocess.Popen(  # noqa: S603 - our own module, by our own interpreter
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=children.environment(), bufsize=0
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=children.environment(),
+        bufsize=0,
+        pass_fds=descriptors,
     )
     assert process.stdin is not None
     with suppress(BrokenPipeError):  # it has ended: the end of its stdout says so

@@ -13,6 +13,7 @@ from tailrace.broker.configs.tables import BROKER_KEYS
 from tailrace.server.children import access
 from tailrace.server.children.access import Access
 from tailrace.server.children.child import Child
+from tailrace.server.children.http_port import HttpPort
 from tailrace.server.net.listener import Listener, bind
 from tailrace.server.net.private import PrivateConnection
 from tailrace.server.node import CHILDREN, Node
@@ -21,14 +22,19 @@ logger = logging.getLogger("tailrace.server.children")
 
 HOST = "127.0.0.1"
 MONITOR = "tailrace.monitor"
+GATEWAY = "tailrace.gateway"
 _MONITOR_CONFIGS = ("tailrace.monitor.", "tailrace.alert.")
+_GATEWAY_CONFIGS = ("tailrace.http.",)
 
 
 class Children:
     """Used from the loop's thread alone."""
 
-    def __init__(self, node: Node) -> None:
-        """Raises OSError if no port can be bound on loopback."""
+    def __init__(self, node: Node, http: HttpPort | None) -> None:
+        """Starts the monitor where the configs ask for it, and the gateway where it has a port.
+
+        Raises OSError if no port can be bound on loopback.
+        """
         self._node = node
         self._is_stopping = False
         token = access.new_token()
@@ -38,10 +44,21 @@ class Children:
             self._listener = Listener(node, sock, None, connect, counted_as=CHILDREN)
             undo.pop_all()
         self.access = Access(self._listener.port, token)
-        greeting = json.dumps({**self.access._asdict(), "configs": _configs(node)}).encode()
-        self.children = [Child(node.loop, node.jobs, "monitor", MONITOR, greeting)]
+        self.children: list[Child] = []
+        if node.configs.flag("tailrace.monitor.enable"):
+            greeting = self._greeting(configs=_configs(node, _MONITOR_CONFIGS))
+            self.children.append(Child(node.loop, node.jobs, "monitor", MONITOR, greeting))
+        if http is not None:
+            descriptors = [sock.fileno() for sock in http.sockets]
+            greeting = self._greeting(
+                configs=_configs(node, _GATEWAY_CONFIGS), host=http.host, sockets=descriptors, http_token=http.token
+            )
+            self.children.append(Child(node.loop, node.jobs, "gateway", GATEWAY, greeting, descriptors))
         node.metrics.further_pages.append(self._pages)
         node.jobs.submit(self._write_access, self._start)
+
+    def _greeting(self, **further: object) -> bytes:
+        return json.dumps({**self.access._asdict(), **further}).encode()
 
     def _write_access(self) -> None:
         try:
@@ -77,6 +94,6 @@ class Children:
         return wait
 
 
-def _configs(node: Node) -> dict[str, str]:
-    names = [name for name in BROKER_KEYS if name.startswith(_MONITOR_CONFIGS)]
+def _configs(node: Node, prefixes: tuple[str, ...]) -> dict[str, str]:
+    names = [name for name in BROKER_KEYS if name.startswith(prefixes)]
     return {name: node.configs.text(name) for name in names}

@@ -1,0 +1,4 @@
+"""`tailrace gateway`: runs the gateway by itself.
+
+command  the options
+"""

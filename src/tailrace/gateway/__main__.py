@@ -1,0 +1,5 @@
+"""Started by the broker (`server/children`)."""
+
+from tailrace.gateway.process import main
+
+main()
