@@ -91,7 +91,9 @@ class Consumer:
                 self._acks.append(
                     AcknowledgementBatch(first_offset=first, last_offset=last, acknowledge_types=[ACCEPT])
                 )
-            found += [(timestamp, now) for timestamp in _timestamps(bytes(one.records or b""), self._acks)]
+            data = one.records or b""
+            assert isinstance(data, bytes | bytearray | memoryview)  # not a part of a file, as the broker has it
+            found += [(timestamp, now) for timestamp in _timestamps(bytes(data), self._acks)]
         return found
 
 

@@ -111,7 +111,7 @@ class ShareConsumer:
     @property
     def ready(self) -> int:
         """How many acquired records `poll` has not returned yet."""
-        return len(self._ready)
+        return len(self._holdings.ready)
 
     @property
     def has_session(self) -> bool:
@@ -120,8 +120,7 @@ class ShareConsumer:
 
     def lock_ends(self, delivery: Delivery) -> float:
         """Returns until when a record is locked, by the monotonic clock; 0.0 if it is not any more."""
-        lease = self._leases.find(delivery)
-        return 0.0 if lease is None else lease.ends
+        return self._holdings.lock_ends(delivery)
 
     def close(self, wait_s: float = CLOSE_S) -> None:
         """Sends the acknowledgements that wait, releases all other records, and leaves the group. Does not raise."""

@@ -73,6 +73,11 @@ class Holdings:
         """Whether any of it is held by the session with a broker."""
         return any(lease.node is node for lease in (*self._leases, *(one.lease for one in self._settling.values())))
 
+    def lock_ends(self, delivery: Delivery) -> float:
+        """Returns until when a record is locked, by the monotonic clock; 0.0 if it is not any more."""
+        lease = self._leases.find(delivery)
+        return 0.0 if lease is None else lease.ends
+
     # What the owner does
 
     def acknowledge(self, delivery: Delivery, outcome: Outcome, terms: Terms) -> None:

@@ -17,8 +17,9 @@ from typing import NamedTuple
 
 from tailrace.client.errors import ClientError
 from tailrace.client.share.acknowledgements import Outcome, SharePartition
-from tailrace.client.share.consumer import Result, ShareConsumer
+from tailrace.client.share.consumer import ShareConsumer
 from tailrace.client.share.deliveries import Delivery
+from tailrace.client.share.holdings import Result
 from tailrace.gateway.queues.lease_ids import LeaseIds
 
 LOCK_MARGIN_MS = 1_000
