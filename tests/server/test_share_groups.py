@@ -49,6 +49,9 @@ class Member:
             group_id=GROUP, member_id=name, member_epoch=0, subscribed_topic_names=["orders"]
         )
         answer = self.client.ask(beat, 1)
+        while answer.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            time.sleep(0.01)
+            answer = self.client.ask(beat, 1)
         assert answer.error_code == ErrorCode.NONE, answer
         assert answer.assignment.topic_partitions[0].topic_id == topic_id, "assigned with the first heartbeat"
 

@@ -638,21 +638,19 @@ def test_members_of_all_records_get_aborted_ones_too(broker: LocalBroker, topic_
 # Reading from a disk
 
 
-def cold(monkeypatch: pytest.MonkeyPatch, broker: LocalBroker) -> list[bool]:
-    """Nothing is in memory until something has been read in a thread."""
+def cold(monkeypatch: pytest.MonkeyPatch, broker: LocalBroker) -> None:
+    """Nothing is ever in memory, as on a file system that cannot tell."""
     from tailrace.log.segment.segment import WouldWait
 
-    log, was_read = broker.log(), [False]
+    log = broker.log()
     read = log.read
 
     def read_slowly(offset: int, max_bytes: int, *, up_to: int | None = None, wait: bool = True) -> Any:
-        if not wait and not was_read[0]:
+        if not wait:
             raise WouldWait
-        was_read[0] = True
         return read(offset, max_bytes, up_to=up_to, wait=wait)
 
     monkeypatch.setattr(log, "read", read_slowly)
-    return was_read
 
 
 def test_records_that_are_not_in_memory_are_read_in_a_thread(
@@ -668,6 +666,9 @@ def test_records_that_are_not_in_memory_are_read_in_a_thread(
     broker.run_jobs()
     assert waiting.delivery.values == [b"a", b"b"]
     assert not other.is_answered
+    broker.hold_jobs = False
+    broker.produce(b"c")
+    assert other.delivery.values == [b"c"]
 
 
 def test_a_client_that_is_gone_while_a_thread_reads_leaves_the_records_to_others(
@@ -684,6 +685,23 @@ def test_a_client_that_is_gone_while_a_thread_reads_leaves_the_records_to_others
     worker.connection.close()
     broker.run_jobs()
     assert other.delivery.acquired == [(0, 0, 1)]
+
+
+def test_what_a_thread_has_read_for_nothing_is_released(
+    broker: LocalBroker, topic_id: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.produce(b"a" * 100_000)
+    cold(monkeypatch, broker)
+    broker.hold_jobs = True
+    worker = Worker(broker, topic_id)
+    waiting = worker.begin_fetch()
+    worker.connection.close()
+    broker.hold_jobs = False
+    broker.run_jobs()
+    assert waiting.delivery.error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
+    broker.delete_topic()
+    broker.run_jobs()
+    assert not list(Path(broker.path).glob("orders*")), "no file is pinned"
 
 
 def test_damaged_records_are_an_error_and_nothing_is_skipped(broker: LocalBroker, topic_id: bytes) -> None:

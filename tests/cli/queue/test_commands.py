@@ -257,5 +257,12 @@ def test_configs_of_a_queue_are_changed_with_units(run: Run, queue: Queue, shown
     assert "there is no group config 'colour'" in run("queue", "set", name, "--set", "colour=blue", code=2)[1]
 
 
+def test_a_shell_completes_the_names_of_queues(run: Run, queue: Queue, bootstrap: str) -> None:
+    name, _ = queue()
+    words = {"_TAILRACE_COMPLETE": "complete_bash", "COMP_WORDS": f"tailrace queue show {name[:-2]}", "COMP_CWORD": "3"}
+    assert name in run(environment=words)[0].split()
+    assert run(environment={**words, "TAILRACE_BOOTSTRAP": "127.0.0.1:1"})[0].split() == []
+
+
 def test_no_broker_ends_with_3(run: Run) -> None:
     assert "no broker answers" in run("queue", "list", "-b", "127.0.0.1:1", code=3)[1]

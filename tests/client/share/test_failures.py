@@ -40,13 +40,16 @@ LOCK_MS = 30_000
 class FakeGroup:
     """A share group of one member on a fake broker: hands out the offsets of `ready`, and notes what it is asked."""
 
-    def __init__(self, broker: FakeBroker) -> None:
+    def __init__(self, broker: FakeBroker, partition: int = 0) -> None:
         self.broker = broker
+        self.partition = partition  # that the broker leads
+        self.assigned = [partition]
         self.ready: list[int] = []
         self.heartbeats: list[ShareGroupHeartbeatRequest] = []
         self.fetches: list[ShareFetchRequest] = []
         self.acknowledgements: list[ShareAcknowledgeRequest] = []
-        self.heartbeat_code = self.fetch_code = 0
+        self.heartbeat_code = self.fetch_code = self.partition_code = 0
+        self.reassigns = False
         self.refuses: Callable[[list[tuple[int, int]]], int] = lambda batches: 0  # a code for (offset, type) pairs
         address = FindCoordinatorResponse(host="127.0.0.1", port=broker.port)
         broker.answers[FindCoordinatorRequest] = lambda request, version: address
@@ -59,8 +62,10 @@ class FakeGroup:
         if code := self.heartbeat_code:
             self.heartbeat_code = 0
             return ShareGroupHeartbeatResponse(error_code=code)
-        all_of_it = Assignment(topic_partitions=[TopicPartitions(topic_id=self.broker.topic_id, partitions=[0])])
-        assignment = all_of_it if request.member_epoch == 0 else None
+        all_of_it = Assignment(
+            topic_partitions=[TopicPartitions(topic_id=self.broker.topic_id, partitions=self.assigned)]
+        )
+        assignment = all_of_it if request.member_epoch == 0 or self.reassigns else None
         return ShareGroupHeartbeatResponse(member_epoch=1, heartbeat_interval_ms=50, assignment=assignment)
 
     def fetch(self, request: ShareFetchRequest) -> Any:
@@ -70,16 +75,20 @@ class FakeGroup:
             return ShareFetchResponse(error_code=code)
         found, self.ready = self.ready[: request.max_records], self.ready[request.max_records :]
         data = FetchedData(
+            partition_index=self.partition,
+            error_code=self.partition_code,
             records=b"".join(bytes(a_batch(b"%d" % n, base_offset=n)) for n in found),
             acquired_records=[AcquiredRecords(first_offset=n, last_offset=n, delivery_count=1) for n in found],
         )
         topic = ShareFetchableTopicResponse(topic_id=self.broker.topic_id, partitions=[data])
-        return ShareFetchResponse(acquisition_lock_timeout_ms=LOCK_MS, responses=[topic] if found else [])
+        return ShareFetchResponse(
+            acquisition_lock_timeout_ms=LOCK_MS, responses=[topic] if found or self.partition_code else []
+        )
 
     def acknowledge(self, request: ShareAcknowledgeRequest) -> Any:
         self.acknowledgements.append(request)
         code = self.refuses(pairs(request))
-        data = PartitionData(error_code=code)
+        data = PartitionData(partition_index=self.partition, error_code=code)
         topic = ShareAcknowledgeTopicResponse(topic_id=self.broker.topic_id, partitions=[data])
         return ShareAcknowledgeResponse(acquisition_lock_timeout_ms=LOCK_MS, responses=[topic])
 
@@ -250,3 +259,49 @@ def test_a_broker_without_anything_to_deliver_is_not_asked_in_a_busy_loop(
     before = len(group.fetches)
     consumer.poll(1, 1.0)
     assert len(group.fetches) - before <= 10
+
+
+def test_each_broker_that_leads_a_partition_has_a_session_of_its_own(
+    fake: FakeBroker, another_fake: FakeBroker, group: FakeGroup, consumer: ShareConsumer
+) -> None:
+    fake.topics["orders"].append([])
+    fake.leaders["orders", 1] = another_fake.node_id
+    other = FakeGroup(another_fake, 1)
+    group.assigned = [0, 1]
+    group.ready, other.ready = [1], [2]
+    for one in take(consumer, 2):
+        consumer.acknowledge(one, Outcome.ACCEPT)
+    assert {(result.delivery.at.partition, result.error) for result in results(consumer, 2)} == {(0, None), (1, None)}
+    assert [pairs(one) for one in group.acknowledgements] == [[(1, 1)]]
+    assert [pairs(one) for one in other.acknowledgements] == [[(2, 1)]]
+    assert {request.member_id for request in group.fetches} == {request.member_id for request in other.fetches}
+
+
+def test_a_partition_whose_leader_has_moved_is_followed(
+    fake: FakeBroker, another_fake: FakeBroker, group: FakeGroup, consumer: ShareConsumer
+) -> None:
+    group.ready = [1]
+    (one,) = take(consumer, 1)
+    other = FakeGroup(another_fake)
+    fake.answers[FindCoordinatorRequest] = lambda _, __: FindCoordinatorResponse(host="127.0.0.1", port=fake.port)
+    fake.leaders["orders", 0] = another_fake.node_id
+    group.partition_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    other.ready = [2]
+    assert [each.offset for each in take(consumer, 1)] == [2]
+    consumer.acknowledge(one, Outcome.ACCEPT)  # by the session that still holds it
+    assert [result.error for result in results(consumer, 1)] == [None]
+    assert [pairs(each) for each in group.acknowledgements] == [[(1, 1)]]
+
+
+def test_a_partition_that_is_taken_away_is_no_longer_fetched(group: FakeGroup, consumer: ShareConsumer) -> None:
+    group.ready = [1]
+    take(consumer, 1)
+    group.reassigns, group.assigned = True, []
+    deadline = time.monotonic() + PATIENCE_S
+    while len(group.heartbeats) < 5:
+        assert time.monotonic() < deadline
+        consumer.poll(0, 0.05)
+    before = len(group.fetches)
+    group.ready = [2]
+    assert consumer.poll(1, 0.3) == []
+    assert len(group.fetches) == before

@@ -19,6 +19,7 @@ from tailrace.broker.core.errors import Refused
 from tailrace.broker.core.partition import Partition
 from tailrace.broker.core.topics import Topic
 from tailrace.broker.groups.records import NotSaved
+from tailrace.broker.groups.share.group import ShareGroup
 from tailrace.broker.groups.timers import Timer, Timers
 from tailrace.broker.metadata.records import ConfigChanged, MetadataRecord
 from tailrace.broker.metadata.state import GROUP_RESOURCE
@@ -175,6 +176,18 @@ class QueueCoordinator(QueueTable):
             self.add(queues, queue)
             if queue.state is None:
                 self._find_start(queue)
+
+    def begin_lost(self, group_id: str, partition: Partition) -> QueuePartition | None:
+        """Gives a partition a state that the group had one of: a power cut, or a repair, may have kept the record that
+        says so, and not the state. Returns None if the group never had one. Raises Refused.
+        """
+        topic_id, index = partition.topic.topic_id, partition.index
+        group = self._broker.groups.groups.get(group_id)
+        if not isinstance(group, ShareGroup) or index not in group.partitions_with_state(topic_id):
+            return None
+        logger.warning("the state of %s of share group %s is lost: it begins anew", partition.name, group_id)
+        self.initialize(group_id, topic_id, [index], group.replayed.epoch)
+        return self.find(group_id, topic_id, index)
 
     def _find_start(self, queue: QueuePartition) -> None:
         """Finds out in a thread where the group begins."""

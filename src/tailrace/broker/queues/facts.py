@@ -44,7 +44,7 @@ def states_of(state: SharePartition, end: int, states_max: int) -> list[StateRun
     runs: list[StateRun] = []
     offset = state.start_offset
     for _ in range(min(states_max, STATES_MAX)):
-        offset = state.next_unfinished(offset)
+        offset = max(offset, state.first_unfinished(offset))  # all are available from its end on
         if offset >= end:
             break
         one = _state_of(state, offset)

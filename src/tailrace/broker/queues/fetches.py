@@ -3,8 +3,8 @@
     look     what each partition of the session has now, up to the limits; nothing is acquired yet
     enough   `min_bytes`, an error, or no time to wait: the records are acquired, and the response is sent
     park     else the request waits at its share partitions; each has it look again when there is more
-    cold     if looking would wait for a disk, a thread reads what is needed into memory. Meanwhile other fetches look
-             past these share partitions, and then all look again
+    cold     if looking would wait for a disk, a thread reads what is needed. Meanwhile other fetches look past these
+             share partitions, and then all look again
 
 A response carries slices of files, whole batches as they lie in the log. The member takes of them what it has acquired.
 """
@@ -19,7 +19,15 @@ from tailrace.broker.core.errors import Refused, code_of, in_short
 from tailrace.broker.groups.records import NotSaved
 from tailrace.broker.queues.deliveries import InspectJob, UnreadRange, deliveries_of
 from tailrace.broker.queues.queue_partition import QueuePartition
-from tailrace.broker.queues.reads import FoundRecords, WarmUpJob, find_records, wanted_range
+from tailrace.broker.queues.reads import (
+    FoundRecords,
+    OpenedRange,
+    ReadJob,
+    WantedRange,
+    find_records,
+    open_range,
+    wanted_range,
+)
 from tailrace.broker.queues.sessions import ShareSession, TopicPartitionId
 from tailrace.broker.queues.states import Acquired, EndReason
 from tailrace.log.layout.errors import LogError
@@ -105,6 +113,7 @@ class ShareFetch(DelayedResponse[ShareFetchResponse]):
         "_is_over",
         "_limits",
         "_missing",
+        "_opened",
         "_session",
         "_told",
         "_waits_at",
@@ -125,6 +134,7 @@ class ShareFetch(DelayedResponse[ShareFetchResponse]):
         self._session = session
         self._told = told
         self._waits_at: dict[QueuePartition, None] = {}
+        self._opened: dict[QueuePartition, OpenedRange | Exception] = {}  # by a thread
         self._is_busy = False
         self._is_over = False
         self._is_due = limits.wait_ms <= 0 or limits.bytes_min <= 0 or limits.records_max <= 0
@@ -223,7 +233,13 @@ class ShareFetch(DelayedResponse[ShareFetchResponse]):
         partition = topic.partition(place[1])
         if partition is not None and partition.unavailable is not None:
             return Target(place, None, ErrorCode.KAFKA_STORAGE_ERROR)
-        queue = self._broker.queues.find(self._session.member.group, *place)
+        queues, group = self._broker.queues, self._session.member.group
+        queue = queues.find(group, *place)
+        if queue is None and partition is not None:
+            try:
+                queue = queues.begin_lost(group, partition)
+            except Refused as error:
+                return Target(place, None, error.code)
         return Target(place, queue, ErrorCode.NONE if queue is not None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
     def _find(self, targets: list[Target]) -> Look:
@@ -242,21 +258,12 @@ class ShareFetch(DelayedResponse[ShareFetchResponse]):
 
     def _find_in(self, queue: QueuePartition, look: Look, records_left: int) -> int:
         """Adds what a share partition has. Returns how many records that are. Raises WouldWait."""
-        limits, queues = self._limits, self._broker.queues
-        bytes_left = limits.bytes_max - look.length
+        bytes_left = self._limits.bytes_max - look.length
         if look.length and bytes_left <= 0:
             return 0
         try:
-            found = find_records(
-                queue,
-                bytes_max=bytes_left,
-                bytes_min=limits.bytes_min,
-                records_max=records_left,
-                is_strict=limits.is_strict,
-                reads_committed=queues.settings_of(queue.key.group).reads_committed,
-                steady_ms=queues.steady_ms,
-            )
-        except (LogError, CorruptBatch) as error:
+            found = self._open(queue, bytes_left, records_left)
+        except (LogError, CorruptBatch, OSError) as error:
             logger.warning("a share fetch of %s failed: %s", queue.partition.name, error)
             look.errors[queue.place] = error
             return 0
@@ -268,6 +275,27 @@ class ShareFetch(DelayedResponse[ShareFetchResponse]):
         look.found.append(found)
         look.length += found.length
         return sum(batch.last - batch.first + 1 for batch in found.batches)
+
+    def _open(self, queue: QueuePartition, bytes_max: int, records_max: int) -> FoundRecords | None:
+        """Raises WouldWait, LogError, CorruptBatch."""
+        wanted = self._wanted(queue, bytes_max, records_max)
+        if wanted is None:
+            return None
+        opened = self._opened.pop(queue, None)
+        if isinstance(opened, Exception):
+            raise opened
+        if opened is not None and not opened.serves(wanted):
+            opened.records.release()
+            opened = None
+        opened = opened or open_range(wanted, wait=False)
+        if opened is None:
+            return None
+        return find_records(wanted, opened, records_max, is_strict=self._limits.is_strict)
+
+    def _wanted(self, queue: QueuePartition, bytes_max: int, records_max: int) -> WantedRange | None:
+        queues = self._broker.queues
+        reads_committed = queues.settings_of(queue.key.group).reads_committed
+        return wanted_range(queue, bytes_max, self._limits.bytes_min, records_max, reads_committed, queues.steady_ms)
 
     def _finish_holes(self, look: Look) -> bool:
         """Finishes offsets without records for members. Returns whether there were any."""
@@ -300,20 +328,18 @@ class ShareFetch(DelayedResponse[ShareFetchResponse]):
     # Reading what is not in memory
 
     def _read_in_thread(self, targets: list[Target]) -> None:
-        limits, queues = self._limits, self._broker.queues
-        reading = []
+        bytes_left, records_max = self._limits.bytes_max, self._limits.records_max
+        reading: list[WantedRange] = []
         for _, queue, _ in targets:
-            if queue is None or queue.is_reading:
+            if queue is None or queue.is_reading or (reading and bytes_left <= 0):
                 continue
-            reads_committed = queues.settings_of(queue.key.group).reads_committed
-            wanted = wanted_range(
-                queue, limits.bytes_max, limits.bytes_min, limits.records_max, reads_committed, queues.steady_ms
-            )
+            wanted = self._wanted(queue, self._limits.bytes_max, records_max)
             if wanted is not None:
+                bytes_left -= wanted.bytes_max
                 reading.append(wanted)
-        self._start_job(WarmUpJob(reading), [wanted.queue for wanted in reading])
+        self._start_job(ReadJob(reading), [wanted.queue for wanted in reading])
 
-    def _start_job(self, job: WarmUpJob | InspectJob, reading: Sequence[QueuePartition]) -> None:
+    def _start_job(self, job: ReadJob | InspectJob, reading: Sequence[QueuePartition]) -> None:
         """Looks again when the job is done. Other fetches look past these share partitions meanwhile."""
         self._is_busy = True
         for queue in reading:
@@ -324,11 +350,20 @@ class ShareFetch(DelayedResponse[ShareFetchResponse]):
             self._is_busy = False
             for queue in reading:
                 queue.is_reading = False
+            if isinstance(job, ReadJob):
+                self._opened = job.opened
             self.look_again()
+            self._release_opened()
             for queue in reading:
                 self._broker.queues.wake(queue)
 
         self._broker.start_job(job, finish)
+
+    def _release_opened(self) -> None:
+        opened, self._opened = self._opened, {}
+        for one in opened.values():
+            if isinstance(one, OpenedRange):
+                one.records.release()
 
     # Waiting
 

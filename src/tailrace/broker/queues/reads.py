@@ -7,7 +7,6 @@ holders   batches of which no record is available are sent along between others 
 """
 
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from itertools import islice
 from typing import NamedTuple
 
@@ -16,7 +15,7 @@ from tailrace.broker.queues.queue_partition import QueuePartition
 from tailrace.broker.queues.share_partition import SharePartition
 from tailrace.broker.queues.states import OFFSET_MAX, Acquired, OffsetRange
 from tailrace.log.files.index import AbortedTransaction
-from tailrace.log.layout.errors import LogError
+from tailrace.log.layout.errors import LogError, without_frames
 from tailrace.log.log import Log
 from tailrace.log.segment.slices import FileSlice
 from tailrace.records.errors import CorruptBatch
@@ -65,38 +64,6 @@ class FoundRecords(NamedTuple):
         return self.records.piece(sent[0].begin, sent[-1].end - sent[0].begin)
 
 
-def find_records(
-    queue: QueuePartition,
-    *,
-    bytes_max: int,
-    bytes_min: int,
-    records_max: int,
-    is_strict: bool,
-    reads_committed: bool,
-    steady_ms: int,
-) -> FoundRecords | None:
-    """Returns what there is for a member, and changes nothing. Raises WouldWait instead of waiting for a disk, LogError
-    and CorruptBatch.
-    """
-    wanted = wanted_range(queue, bytes_max, bytes_min, records_max, reads_committed, steady_ms)
-    if wanted is None:
-        return None
-    opened = open_range(wanted, wait=False)
-    if opened is None:
-        return None
-    records, aborted = opened
-    state = queue.state
-    assert state is not None
-    try:
-        hole_max = 0 if is_strict else HOLE_MAX
-        chosen = _Choice(state, wanted.available, records_max, aborted, hole_max)
-        chosen.take_from(batches_of(records, wait=False))
-    except BaseException:
-        records.release()
-        raise
-    return FoundRecords(queue, state, wanted.available.first, chosen.holes_to_finish, chosen.wanted, records)
-
-
 class WantedRange(NamedTuple):
     """What is to be read for a share partition."""
 
@@ -129,38 +96,73 @@ def _bytes_of_a_record(log: Log) -> int:
     return log.size // max(1, log.end_offset - log.start_offset) + 1
 
 
-def open_range(wanted: WantedRange, *, wait: bool) -> tuple[FileSlice, list[AbortedTransaction]] | None:
-    """Returns the range, from any thread, and the aborted transactions in it. Raises LogError; and with `wait=False`,
-    WouldWait instead of waiting for a disk.
+class OpenedRange(NamedTuple):
+    """Batches of a share partition, to be released."""
+
+    wanted: WantedRange
+    records: FileSlice
+    aborted: Sequence[AbortedTransaction]
+    batches: Iterable[FoundBatch]
+
+    def serves(self, wanted: WantedRange) -> bool:
+        """Whether it begins with what is wanted now."""
+        return self.wanted.log is wanted.log and self.wanted.available.first == wanted.available.first
+
+
+def open_range(wanted: WantedRange, *, wait: bool) -> OpenedRange | None:
+    """Returns the range, from any thread. Raises LogError and CorruptBatch; and with `wait=False`, also when the
+    batches are taken from it, WouldWait instead of waiting for a disk.
     """
     log, first = wanted.log, wanted.available.first
     records = log.read(first, wanted.bytes_max, up_to=wanted.end, wait=wait)
-    if records is None or not wanted.needs_aborted:
-        return (records, []) if records is not None else None
+    if records is None:
+        return None
     try:
-        return records, log.aborted_transactions(first, records.next_offset, wait=wait)
+        aborted = log.aborted_transactions(first, records.next_offset, wait=wait) if wanted.needs_aborted else []
+        batches: Iterable[FoundBatch] = islice(batches_of(records, wait=wait), BATCHES_MAX)
+        return OpenedRange(wanted, records, aborted, list(batches) if wait else batches)
     except BaseException:
         records.release()
         raise
 
 
-class WarmUpJob:
-    """A job that reads ranges into memory: after it, `find_records` need not wait for a disk."""
+class ReadJob:
+    """A job that opens ranges, and may wait for a disk. `opened` has what it found, or an error. What it found is
+    released with the fetch, if that does not take it.
+    """
 
     def __init__(self, ranges: Sequence[WantedRange]) -> None:
         self._ranges = ranges
+        self.opened: dict[QueuePartition, OpenedRange | Exception] = {}
 
     def run(self) -> None:
         for wanted in self._ranges:
-            with suppress(LogError, CorruptBatch):  # the loop will find the same
+            try:
                 opened = open_range(wanted, wait=True)
+            except (LogError, CorruptBatch, OSError) as error:
+                self.opened[wanted.queue] = without_frames(error)
+            else:
                 if opened is not None:
-                    with opened[0] as records:
-                        for _ in islice(batches_of(records, wait=True), BATCHES_MAX):
-                            pass
+                    self.opened[wanted.queue] = opened
 
     def finish(self) -> None:
         pass
+
+
+def find_records(wanted: WantedRange, opened: OpenedRange, records_max: int, *, is_strict: bool) -> FoundRecords:
+    """Returns what there is for a member, and changes nothing; takes the opened range over. Raises WouldWait instead of
+    waiting for a disk, and CorruptBatch; then the range is released.
+    """
+    state = wanted.queue.state
+    assert state is not None
+    try:
+        chosen = _Choice(state, wanted.available, records_max, opened.aborted, 0 if is_strict else HOLE_MAX)
+        chosen.take_from(opened.batches)
+    except BaseException:
+        opened.records.release()
+        raise
+    first = wanted.available.first
+    return FoundRecords(wanted.queue, state, first, chosen.holes_to_finish, chosen.wanted, opened.records)
 
 
 class _Choice:
@@ -191,7 +193,7 @@ class _Choice:
         return [OffsetRange(hole.first, hole.last) for hole in self._holes] if must_go else []
 
     def take_from(self, batches: Iterable[FoundBatch]) -> None:
-        for batch in islice(batches, BATCHES_MAX):
+        for batch in batches:
             if batch.first > self._last or self._left <= 0 or not self._take(batch):
                 return
 

@@ -210,6 +210,21 @@ def complete_groups(context: typer.Context, incomplete: str) -> list[str]:
     return _completions(context, incomplete, names)
 
 
+def complete_queues(context: typer.Context, incomplete: str) -> list[str]:
+    """The share groups there are."""
+    from tailrace.cli.common.admin_requests import AdminRequests
+
+    limits = [
+        f"{name}={round(_COMPLETION_SECONDS * 1000)}" for name in ("request.timeout.ms", "default.api.timeout.ms")
+    ]
+    given = [*(context.params.get("client_config") or ()), *limits]
+    try:
+        with AdminRequests(Connection(context.params.get("bootstrap") or DEFAULT, given)) as requests:
+            return [group.name for group in requests.share_groups() if group.name.startswith(incomplete)]
+    except Failure:
+        return []
+
+
 def _completions(context: typer.Context, incomplete: str, names: "Callable[[AdminClient], Iterable[str]]") -> list[str]:
     try:
         connection = Connection(context.params.get("bootstrap") or DEFAULT, context.params.get("client_config"))

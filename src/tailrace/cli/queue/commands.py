@@ -21,7 +21,8 @@ app = typer.Typer(
 
 _ATTEMPTS = 5
 
-Name = Annotated[str, typer.Argument(metavar="GROUP", autocompletion=connection.complete_groups)]
+
+Name = Annotated[str, typer.Argument(metavar="GROUP", autocompletion=connection.complete_queues)]
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", autocompletion=connection.complete_topics)]
 
 

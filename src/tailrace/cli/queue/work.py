@@ -9,7 +9,7 @@ from tailrace.cli.common.connection import DEFAULT, Bootstrap, ClientConfig
 
 
 def work(
-    name: Annotated[str, typer.Argument(metavar="GROUP", autocompletion=connection.complete_groups)],
+    name: Annotated[str, typer.Argument(metavar="GROUP", autocompletion=connection.complete_queues)],
     topic: Annotated[str, typer.Argument(metavar="TOPIC", autocompletion=connection.complete_topics)],
     command: Annotated[list[str], typer.Argument(metavar="-- COMMAND")],
     concurrency: Annotated[
