@@ -114,8 +114,8 @@ class Pages:
             page = self._pages[number]
             self._write_bytes(page, a, z, value)
             mask = _mask(a, z)
-            opened = page.open | mask if is_open else page.open & ~mask
-            self._set_bits(number, page, opened, page.free | mask if is_free else page.free & ~mask)
+            opened = page.open | mask if is_open else page.open ^ (page.open & mask)
+            self._set_bits(number, page, opened, page.free | mask if is_free else page.free ^ (page.free & mask))
             if not page.open and isinstance(page.data, bytearray):
                 _share_if_uniform(page)
 
@@ -143,9 +143,12 @@ class Pages:
             self.tally[value] -= values.count(value)
 
     def _set_bits(self, number: int, page: Page, is_open: int, free: int) -> None:
-        self.open += is_open.bit_count() - page.open.bit_count()
-        self.free += free.bit_count() - page.free.bit_count()
-        page.open, page.free = is_open, free
+        if is_open != page.open:
+            self.open += is_open.bit_count() - page.open.bit_count()
+            page.open = is_open
+        if free != page.free:
+            self.free += free.bit_count() - page.free.bit_count()
+            page.free = free
         if free and not page.is_queued:
             page.is_queued = True
             heappush(self._queue, number)

@@ -57,7 +57,8 @@ from tailrace.broker.queues.partition.states import (
 from tailrace.protocol.errors import ErrorCode
 
 PAGES_MAX = 16  # that one read is for
-_TYPES = frozenset(AckType)
+_TYPES = tuple(AckType)
+_NUMBERS = frozenset(AckType)
 _ARCHIVING_MAX = 10_000  # dead letters that wait to be written: with more, nothing is delivered
 
 
@@ -260,18 +261,18 @@ def _check_form(batch: AckBatch, before: int) -> None:
         raise Refused(ErrorCode.INVALID_REQUEST, f"a batch from {first} to {last} comes after offset {before}")
     if len(types) not in (1, last - first + 1):
         raise Refused(ErrorCode.INVALID_REQUEST, f"{len(types)} acknowledgements of {last - first + 1} offsets")
-    if not _TYPES.issuperset(types):
+    if not _NUMBERS.issuperset(types):
         raise Refused(ErrorCode.INVALID_REQUEST, "an unknown type of acknowledgement")
 
 
 def _runs_of_types(batch: AckBatch, first: int) -> Iterator[tuple[int, int, AckType]]:
     """Yields the runs of one type of a batch, from an offset in it on."""
     if len(batch.types) == 1:
-        yield first, batch.last, AckType(batch.types[0])
+        yield first, batch.last, _TYPES[batch.types[0]]
         return
     for kind, group in groupby(batch.types[first - batch.first :]):
         length = sum(1 for _ in group)
-        yield first, first + length - 1, AckType(kind)
+        yield first, first + length - 1, _TYPES[kind]
         first += length
 
 
