@@ -71,6 +71,7 @@ MONITOR_MEASURES: dict[str, Callable[[Bench], list[Figure]]] = {
 # Those of queues: share groups.
 QUEUE_MEASURES: dict[str, Callable[[Bench], list[Figure]]] = {
     "queue-depth": queues.depth,
+    "queue-delay": queues.delay,
 }
 
 # Those of the gateway, against Kafka's wire.

@@ -14,7 +14,7 @@ from share_requests import ShareMember
 
 from tailrace.broker.core.errors import Refused
 from tailrace.broker.core.topics import SHARE_STATE_TOPIC
-from tailrace.broker.queues.share_partition import SharePartition
+from tailrace.broker.queues.partition.share_partition import SharePartition
 from tailrace.log.directory.admission import BASE_VERSION, QUEUES_VERSION
 from tailrace.log.disk.os_files import OperatingSystemFiles
 from tailrace.protocol.errors import ErrorCode
@@ -392,8 +392,8 @@ def test_a_snapshot_that_is_not_complete_does_not_count(broker: LocalBroker) -> 
 def test_cold_states_do_not_hold_back_a_log_of_needless_records(
     broker: LocalBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tailrace.broker.queues.needed_records.SPARE_BYTES", 10_000)
-    monkeypatch.setattr("tailrace.broker.queues.needed_records.SAMPLE_BYTES", 1_000)
+    monkeypatch.setattr("tailrace.broker.queues.state_log.needed_records.SPARE_BYTES", 10_000)
+    monkeypatch.setattr("tailrace.broker.queues.state_log.needed_records.SAMPLE_BYTES", 1_000)
     topic_id = queue_with(broker, 1)
     for number in range(20):
         begin_group(broker, topic_id, group=f"cold {number}")

@@ -23,27 +23,28 @@ from tailrace.broker.groups.share.group import ShareGroup
 from tailrace.broker.groups.timers import Timer, Timers
 from tailrace.broker.metadata.records import ConfigChanged, MetadataRecord
 from tailrace.broker.metadata.state import GROUP_RESOURCE
-from tailrace.broker.queues.dead_letters import DEAD_LETTERS, DeadLetters
+from tailrace.broker.queues.dead_letters.writers import DEAD_LETTERS, DeadLetters
+from tailrace.broker.queues.delivery.screening import Now, Rules, rules_of
+from tailrace.broker.queues.delivery.sessions import Member, ShareSessions
 from tailrace.broker.queues.group_queues import GroupQueues, QueueTable
-from tailrace.broker.queues.loaded_states import LoadedState
-from tailrace.broker.queues.loading import Loading
-from tailrace.broker.queues.log import ShareStateLog
-from tailrace.broker.queues.needed_records import NeededLog
-from tailrace.broker.queues.queue_partition import QueuePartition, snapshot_of, value_of
-from tailrace.broker.queues.records import (
+from tailrace.broker.queues.names import ShareKey
+from tailrace.broker.queues.partition.share_partition import SharePartition
+from tailrace.broker.queues.partition.states import UNCHANGED, Decision, EndReason, StateUpdate
+from tailrace.broker.queues.queue_partition import Decided, QueuePartition
+from tailrace.broker.queues.starts import FindStartJob, known_start
+from tailrace.broker.queues.state_log.conversion import snapshot_of, value_of
+from tailrace.broker.queues.state_log.loaded_states import LoadedState
+from tailrace.broker.queues.state_log.loading import Loading
+from tailrace.broker.queues.state_log.log import ShareStateLog
+from tailrace.broker.queues.state_log.needed_records import NeededLog
+from tailrace.broker.queues.state_log.records import (
     UNKNOWN_START,
     ShareChange,
-    ShareKey,
     ShareSnapshotted,
     ShareSnapshotValue,
     ShareUpdated,
 )
-from tailrace.broker.queues.screening import Now, Rules, rules_of
-from tailrace.broker.queues.sessions import Member, ShareSessions
-from tailrace.broker.queues.share_partition import SharePartition
-from tailrace.broker.queues.snapshots import Snapshots
-from tailrace.broker.queues.starts import FindStartJob, known_start
-from tailrace.broker.queues.states import UNCHANGED, Decision, EndReason, StateUpdate
+from tailrace.broker.queues.state_log.snapshots import Snapshots
 from tailrace.facts.losses import LossReason
 from tailrace.protocol.errors import ErrorCode
 
@@ -58,8 +59,6 @@ TOMBSTONES_AT_ONCE = 500
 DUE_AT_ONCE = 100  # deadlines per turn of the loop: each may release a thousand ranges
 RETRY_MS = 1_000
 DUE = "due"  # the next deadline of a group: a lock that runs out, or a parked record whose time comes
-
-Decided = tuple[QueuePartition, Decision]
 
 
 class QueueCoordinator(QueueTable):
