@@ -80,6 +80,7 @@ GATEWAY_MEASURES: dict[str, Callable[[Bench], list[Figure]]] = {
     "gateway-start": gateway.first_ack,
     "gateway-rates": gateway.rates,
     "gateway-polls": gateway.idle_polls,
+    "gateway-hostile": gateway.hostile,
 }
 
 # Those that need Spark and its own connector: `make bench-spark`.

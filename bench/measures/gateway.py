@@ -6,9 +6,11 @@ of one batch with acks=all over Kafka's wire. So a row compares the two servers,
 
 import asyncio
 import json
+import multiprocessing
 import struct
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 
 from bench.harness import process_tree
@@ -113,6 +115,25 @@ def idle_polls(bench: Bench) -> list[Figure]:
     return [
         compare("gateway/polls/p99", title, "µs", beside, alone, "without them", demanded=demanded),
         Figure("gateway/polls/memory", "the gateway after these: memory", "MB", Sample.of([memory])),
+    ]
+
+
+def hostile(bench: Bench) -> list[Figure]:
+    """What clients that send bodies of a million empty objects take from a producer, and from the gateway."""
+    with bench.place.directory() as data, broker_process(data, http=True) as broker:
+        pid = child_of(broker, MODULE)
+        with RawConnection(broker.host, broker.port) as connection:
+            open_topic(connection, "live")
+            asyncio.run(_get(broker, "/v1/topics"))
+            time.sleep(bench.pick(int(SETTLE_S), 1))
+            sides = partial(_p99_beside_attack, broker, connection), partial(_p99, connection)
+            beside, alone = bench.take_turns("hostile bodies", bench.pick(5, 1), *sides)
+        memory = process_tree.memory_bytes(pid) / 1e6
+    title = "acks=1 p99 beside 4 clients that send hostile bodies"
+    demanded = Demand("ratio", "most", 1.2)
+    return [
+        compare("gateway/hostile/p99", title, "µs", beside, alone, "without them", demanded=demanded),
+        Figure("gateway/hostile/memory", "the gateway after these: memory", "MB", Sample.of([memory])),
     ]
 
 
@@ -222,6 +243,37 @@ async def _beside_polls(broker: BrokerProcess, connection: RawConnection) -> flo
         writer.close()
     await _until_waiting(broker, 0)
     return found
+
+
+def _p99_beside_attack(broker: BrokerProcess, connection: RawConnection) -> float:
+    """The clients are a process of their own, as they work hard, too."""
+    context = multiprocessing.get_context("spawn")
+    attackers = context.Process(target=_attack, args=(_address(broker),), daemon=True)
+    attackers.start()
+    try:
+        time.sleep(1)  # for its start
+        return _p99(connection)
+    finally:
+        attackers.kill()
+        attackers.join()
+
+
+def _attack(address: tuple[str, int]) -> None:
+    body = b'{"messages":[' + b",".join([b"{}"] * 1_000_000) + b"]}"
+    request = _head("POST", "/v1/topics/live", "Content-Type: application/json", f"Content-Length: {len(body)}") + body
+
+    async def client() -> None:
+        while True:
+            with suppress(OSError, asyncio.IncompleteReadError):
+                reader, writer = await asyncio.open_connection(*address)
+                writer.write(request)
+                await reader.readuntil(b"\r\n\r\n")
+                writer.close()
+
+    async def clients() -> None:
+        await asyncio.gather(*(client() for _ in range(4)))
+
+    asyncio.run(clients())
 
 
 async def _until_waiting(broker: BrokerProcess, count: int) -> None:

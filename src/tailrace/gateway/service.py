@@ -51,8 +51,9 @@ class Gateway:
         self._waits = Waits(settings.waiting_max)
         self._health = Health(self.kafka.cluster, self.metrics)
         bodies = Bodies(settings.body_bytes_max)
+        self._producing = Producing(self.kafka, self.keys, bodies)
         self.endpoints = [
-            Producing(self.kafka, self.keys, bodies).endpoint(),
+            self._producing.endpoint(),
             Consuming(self.kafka, self._waits).endpoint(),
             *Catalog(self.kafka).endpoints(),
             *Groups(self.kafka).endpoints(),
@@ -94,6 +95,7 @@ class Gateway:
             if showing is not None:
                 showing.cancel()
             self._health.close()
+            self._producing.close()
             self.queues.close()
             self.keys.close()
             self.kafka.close()

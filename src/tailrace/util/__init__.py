@@ -12,5 +12,6 @@ logging        log lines, for people and for machines
 histogram      counts of durations, for Prometheus
 json_messages  a message as a JSON object
 lazy           a table whose values are imported on first use
+tracebacks     errors without their tracebacks
 tokens         a bearer token in a file
 """

@@ -10,6 +10,7 @@ from starlette.routing import Route
 from tailrace.gateway.http import parameters
 from tailrace.gateway.http.parameters import Parameter, Schema
 from tailrace.gateway.http.problems import Problem
+from tailrace.util import tracebacks
 
 Handler = Callable[[Request, dict[str, Any]], Awaitable[Response]]  # gets the values of the parameters
 
@@ -64,12 +65,18 @@ def _dispatcher(
                 _check(parameter, request.path_params[parameter.name])
             return await endpoint.handler(request, parameters.read(request, endpoint.parameters))
         except Exception as error:
-            problem = error if isinstance(error, Problem) else problem_of(error)
-            if problem is None:
+            response = _response_to(error, problem_of)
+            if response is None:
                 raise
-            return problem.response()
+            tracebacks.forget(error)
+            return response
 
     return dispatch
+
+
+def _response_to(error: Exception, problem_of: Callable[[Exception], Problem | None]) -> Response | None:
+    problem = error if isinstance(error, Problem) else problem_of(error)
+    return None if problem is None else problem.response()
 
 
 def _check(parameter: Parameter, given: str) -> None:

@@ -13,6 +13,7 @@ from tailrace.gateway.idempotency.store import Answered, Keyed, Store
 from tailrace.gateway.kafka.batches import BATCH_BYTES, size_of
 from tailrace.gateway.kafka.connection import connect
 from tailrace.gateway.kafka.threads import Busy, Threads
+from tailrace.util import tracebacks
 
 logger = logging.getLogger("tailrace.gateway")
 
@@ -107,6 +108,8 @@ class Keys:
     def _resolve(self, one: "_Waiting", result: Answered | Exception) -> None:
         del self._in_progress[one.request.key]
         if isinstance(result, Exception):
+            if isinstance(result, ClientError):  # that of another one is for the log
+                tracebacks.forget(result)
             one.answered.set_exception(result)
             one.answered.exception()  # its client may be gone, and not look
         else:

@@ -12,11 +12,12 @@ from collections.abc import Sequence
 
 from tailrace.client.cluster.cluster import Cluster
 from tailrace.client.cluster.metadata import TopicPartition
-from tailrace.client.errors import Refused, TopicNotFound
+from tailrace.client.errors import ClientError, Refused, TopicNotFound
 from tailrace.client.produce import UNKNOWN_OFFSET, Producer
 from tailrace.gateway.kafka.batches import BATCH_BYTES, batches_of, size_of
 from tailrace.gateway.kafka.threads import Threads
 from tailrace.records.record import Record, encode_batch
+from tailrace.util import tracebacks
 
 THREADS = 16
 TOPIC_THREADS = 4
@@ -160,6 +161,8 @@ class _Lane:
 
 
 def _fail(pieces: "list[_Piece]", error: Exception) -> None:
+    if isinstance(error, ClientError):  # that of another one is for the log
+        tracebacks.forget(error)
     for piece in pieces:
         if not piece.written.done():
             piece.written.set_exception(error)

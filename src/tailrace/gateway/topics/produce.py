@@ -22,12 +22,14 @@ from tailrace.gateway.kafka.batches import placed_by_partition
 from tailrace.gateway.kafka.kafka import Kafka
 from tailrace.gateway.kafka.partitioner import partition_for
 from tailrace.gateway.kafka.sender import Sender
+from tailrace.gateway.kafka.threads import Threads
 from tailrace.gateway.topics.messages import JSON, media_type_of, record_of, rows_in
 from tailrace.gateway.topics.schemas import PARTITION_MAX, PRODUCED, TOPIC_NAME, WRITTEN_MESSAGE, WRITTEN_MESSAGES
 from tailrace.records.record import Record
 from tailrace.util.json_messages import Row
 
 INLINE_BYTES = 64 << 10  # longer bodies are parsed in a thread
+PARSES_WAITING_MAX = 1000
 RAW = "application/octet-stream"
 IDEMPOTENCY_KEY = "Idempotency-Key"
 REPLAYED = "Idempotency-Replayed"
@@ -83,6 +85,10 @@ class Producing:
         self._kafka = kafka
         self._keys = keys
         self._bodies = bodies
+        self._parser = Threads("parse", 1, PARSES_WAITING_MAX)  # one at a time: a body may take 25 times its size
+
+    def close(self) -> None:
+        self._parser.close()
 
     def endpoint(self) -> Endpoint:
         example = {"messages": [{"key": "4711", "value": {"status": "paid"}}, {"key": "4712", "value": "cancelled"}]}
@@ -135,12 +141,12 @@ class Producing:
             raise Problem("bad-request", "the parameters key and partition go with a body that is the message itself")
         if len(body) <= INLINE_BYTES:
             return rows_in(body)
-        return await self._kafka.threads.run(lambda: rows_in(body))
+        return await self._parser.run(lambda: rows_in(body))
 
     async def _placed(self, topic: Topic, rows: Sequence[Row], size: int) -> Placed:
         if size <= INLINE_BYTES:
             return place(topic, rows)
-        return await self._kafka.threads.run(lambda: place(topic, rows))  # keys may be long
+        return await self._parser.run(lambda: place(topic, rows))  # keys may be long
 
 
 def place(topic: Topic, rows: Sequence[Row]) -> Placed:
