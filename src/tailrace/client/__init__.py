@@ -23,7 +23,6 @@ Read in this order; a module imports only those before it, and the folders are l
     long_poll       waits until a partition has more records
     fetch_once      what a partition has from an offset on, without waiting
     groups          committed offsets of consumer groups, read and changed from outside
-    share_groups    share groups, as their coordinator describes them
     produce         an idempotent producer of prepared batches
     transactions    a transactional producer
     share/          share groups: records acquired one by one, and acknowledged

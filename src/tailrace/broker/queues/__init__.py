@@ -8,6 +8,7 @@ The state of a share partition, pure:
     pages.py                the state of each record, in pages
     leases.py               which member holds which records, and until when
     parking.py              records that wait for their time
+    delays.py               until when, where a member has chosen it
     acquisition.py          chooses the records that one acquisition takes
     drafts.py               collects the changes of one decision
 
