@@ -10,7 +10,7 @@ from confluent_kafka import Consumer
 from tailrace.client.cluster.cluster import Cluster
 from tailrace.client.cluster.metadata import TopicPartition
 from tailrace.client.errors import GroupIsActive, NotAuthorized, TopicNotFound
-from tailrace.client.groups import Committed, commit, committed, delete, names
+from tailrace.client.groups import Committed, commit, committed, delete, describe_classic_group, names
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from tailrace.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
@@ -106,3 +106,12 @@ def test_groups_are_listed_and_deleted(cluster: Cluster, topic: str, group: str)
     for _ in range(2):  # one that is not there is no error
         delete(cluster, group)
         assert group not in names(cluster)
+
+
+def test_a_classic_group_is_described_and_a_missing_one_is_not(cluster: Cluster, topic: str) -> None:
+    group = f"group-{topic}"
+    assert describe_classic_group(cluster, group) is None
+    commit(cluster, group, {TopicPartition(topic, 0): 0})
+    found = describe_classic_group(cluster, group)
+    assert found is not None
+    assert (found.state, found.members) == ("Empty", [])

@@ -76,6 +76,8 @@ def _ask(cluster: Cluster, partition: TopicPartition, offset: int, max_bytes: in
         response = connection.receive(pending, deadline)
         if response.error_code:
             raise refusal(retry.doing, response.error_code)
+        if response.throttle_time_ms and not any(data.records for one in response.responses for data in one.partitions):
+            raise Refused(str(partition), ErrorCode.THROTTLING_QUOTA_EXCEEDED)  # there may be records nevertheless
         found = [data for _, data in partitions_in(response, pending.version, targets, connection)]
         if len(found) != 1:
             raise BadAnswer(connection.name, f"a Fetch of {partition} has {len(found)} answers")
