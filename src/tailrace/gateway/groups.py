@@ -13,6 +13,8 @@ from tailrace.client.errors import NotOffered
 from tailrace.client.groups import Committed
 from tailrace.client.offsets import readable_bounds
 from tailrace.client.options import Isolation
+from tailrace.client.share import groups as share_groups
+from tailrace.client.share import offsets as share_offsets
 from tailrace.gateway.http.endpoints import Endpoint
 from tailrace.gateway.http.parameters import integer, string
 from tailrace.gateway.http.problems import Problem
@@ -127,11 +129,32 @@ def describe(cluster: Cluster, name: str) -> dict[str, Any] | None:
         except NotOffered:
             consumer = None
         if consumer is None:
-            return None
+            return describe_queue(cluster, name)
         shown = {"name": name, "state": consumer.state, "type": "consumer", "members": sorted(consumer.members)}
     committed = groups.committed(cluster, name)
     bounds = readable_bounds(cluster, list(committed), Isolation.READ_COMMITTED)
     return {**shown, "partitions": [_row(place, committed, bounds) for place in sorted(committed)]}
+
+
+def describe_queue(cluster: Cluster, name: str) -> dict[str, Any] | None:
+    """The same for a share group. What is committed is where it starts: all before is finished."""
+    group = share_groups.describe(cluster, name)
+    if group is None:
+        return None
+    found = {at: one for at, one in share_offsets.offsets(cluster, name).items() if one.start is not None}
+    bounds = readable_bounds(cluster, list(found), Isolation.READ_COMMITTED)
+    rows = [
+        {
+            "topic": at.topic,
+            "partition": at.partition,
+            "committed": found[at].start,
+            "end": bounds[at][1] if at in bounds else None,
+            "lag": found[at].unfinished,
+        }
+        for at in sorted(found)
+    ]
+    members = sorted(member.member_id for member in group.members)
+    return {"name": name, "state": group.state, "type": "share", "members": members, "partitions": rows}
 
 
 def _row(

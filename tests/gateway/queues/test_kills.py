@@ -160,9 +160,12 @@ def finish_all(port: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "rounds", [2, pytest.param(ROUNDS, marks=[pytest.mark.slow, pytest.mark.timeout(1800)])], ids=["short", "long"]
+    "rounds",
+    [
+        pytest.param(2, marks=pytest.mark.timeout(240), id="short"),
+        pytest.param(ROUNDS, marks=[pytest.mark.slow, pytest.mark.timeout(1800)], id="long"),
+    ],
 )
-@pytest.mark.timeout(240)
 def test_each_message_is_finished_whatever_is_killed(tmp_path: Path, rounds: int) -> None:
     seed = random.randrange(1 << 30)
     print(f"seed {seed}")

@@ -228,11 +228,21 @@ def test_requests_that_wait_share_a_session(gateway: RunningGateway, new_queue: 
     for worker in workers:
         worker.start()
     until(lambda: gateway.on_loop(lambda: gateway.gateway._waits.waiting) >= 30)
-    assert len([one for one in threading.enumerate() if one.name == f"queue {queue.group} {queue.topic}"]) == 1
     values = [str(n) for n in range(30)]
     response = httpx.post(f"{gateway.url}/v1/topics/{queue.topic}", json={"messages": [{"value": v} for v in values]})
     assert response.status_code == 200
     for worker in workers:
         worker.join(30)
     assert sorted(one["value"] for one in found) == sorted(values), "each of them has one, and no two the same"
+    assert len([one for one in threading.enumerate() if one.name == f"queue {queue.group} {queue.topic}"]) == 1
     assert queue.done("ack", *(one["lease"] for one in found)) == (30, [])
+
+
+def test_the_group_of_a_queue_is_shown(http: httpx.Client, new_queue: NewQueue, is_ours: bool) -> None:
+    queue = new_queue("a", "b", "c")
+    queue.done("ack", queue.lease()[0]["lease"])
+    shown = http.get(f"/v1/groups/{queue.group}").json()
+    assert (shown["name"], shown["type"], shown["state"], len(shown["members"])) == (queue.group, "share", "Stable", 1)
+    (row,) = shown["partitions"]
+    assert (row["topic"], row["partition"], row["end"], row["lag"]) == (queue.topic, 0, 3, 2)
+    assert row["committed"] == 1 or not is_ours, "Kafka moves it later"

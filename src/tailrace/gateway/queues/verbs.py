@@ -1,14 +1,13 @@
 """POST /v1/queues/{group}/{topic}/lease, ack, nack and extend."""
 
 import asyncio
-import json
 import logging
 import time
 from collections.abc import Mapping
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from tailrace.client.errors import Refused
 from tailrace.client.share.acknowledgements import Outcome
@@ -16,6 +15,7 @@ from tailrace.gateway.http.bodies import Bodies, Gone
 from tailrace.gateway.http.endpoints import Content, Endpoint, Handler
 from tailrace.gateway.http.parameters import string
 from tailrace.gateway.http.problems import Problem
+from tailrace.gateway.http.replies import reply
 from tailrace.gateway.http.waits import Waits
 from tailrace.gateway.kafka.kafka import Kafka
 from tailrace.gateway.queues import requests
@@ -88,8 +88,7 @@ class QueueVerbs:
             if error.code != ErrorCode.GROUP_ID_NOT_FOUND:
                 raise
             raise Problem("queue-not-found", f"group {name[0]!r} is no share group: {error}") from None
-        content = json.dumps({"messages": [_shown(one) for one in leased]}, ensure_ascii=False)
-        return Response(content.encode("utf-8", "backslashreplace"), media_type=JSON)
+        return reply({"messages": [_shown(one) for one in leased]})
 
     async def _ack(self, request: Request, _: dict[str, Any]) -> Response:
         given = await self._read(request, requests.ACK)
@@ -190,4 +189,4 @@ def _settled(settled: Settled) -> Response:
     failed = [one._asdict() for one in settled.failed]
     if not settled.done:
         raise Problem("lease-expired", "no lease is valid any more", further={"done": 0, "failed": failed})
-    return JSONResponse({"done": settled.done, "failed": failed})
+    return reply({"done": settled.done, "failed": failed})
