@@ -7,7 +7,7 @@
     python -m bench --upkeep           those of much history, and of compaction: 30 GB are written, which takes a while
     python -m bench --monitor          what the monitor takes, and takes from others: a quarter of an hour
     python -m bench --growth           how cost grows with partitions, connections, history and message size: 7 minutes
-    python -m bench --queues           those of share groups: a minute
+    python -m bench --queues           those of share groups: three minutes
     python -m bench --json FILE        writes the results, too
     python -m bench.peers              side by side with Apache Kafka and others: see there, and docs/BENCHMARKS.md
     python -m bench.flames             where the broker's time goes, as pictures: see there, and docs/PERFORMANCE.md

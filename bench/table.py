@@ -69,6 +69,7 @@ MONITOR_MEASURES: dict[str, Callable[[Bench], list[Figure]]] = {
 # Those of queues: share groups.
 QUEUE_MEASURES: dict[str, Callable[[Bench], list[Figure]]] = {
     "queue-depth": queues.depth,
+    "queue-delay": queues.delay,
 }
 
 # Those that need Spark and its own connector: `make bench-spark`.

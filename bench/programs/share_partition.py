@@ -14,9 +14,9 @@ import sys
 import time
 
 from bench.harness import process_tree
-from tailrace.broker.queues.settings import PartitionSettings
-from tailrace.broker.queues.share_partition import SharePartition
-from tailrace.broker.queues.states import AckBatch, AckType, OffsetRange
+from tailrace.broker.queues.partition.settings import PartitionSettings
+from tailrace.broker.queues.partition.share_partition import SharePartition
+from tailrace.broker.queues.partition.states import AckBatch, AckType, OffsetRange
 
 BACKLOG = 10_000_000
 RECORDS = 500  # of one acquisition

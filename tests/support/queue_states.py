@@ -5,12 +5,12 @@ from typing import NamedTuple
 from brokers import LocalBroker
 
 from tailrace.broker.core.topics import SHARE_STATE_TOPIC
-from tailrace.broker.queues.loaded_states import LoadedStates
-from tailrace.broker.queues.log import ReadStateJob
-from tailrace.broker.queues.records import ShareKey
-from tailrace.broker.queues.settings import PartitionSettings
-from tailrace.broker.queues.share_partition import SharePartition
-from tailrace.broker.queues.states import StateRange, merged
+from tailrace.broker.queues.names import ShareKey
+from tailrace.broker.queues.partition.settings import PartitionSettings
+from tailrace.broker.queues.partition.share_partition import SharePartition
+from tailrace.broker.queues.partition.states import StateRange, merged
+from tailrace.broker.queues.state_log.loaded_states import LoadedStates
+from tailrace.broker.queues.state_log.log import ReadStateJob
 from tailrace.log.log import Log
 
 

@@ -12,6 +12,7 @@ bottom to top; a folder imports only those above it in this list:
     transactions/  transactional ids, and the ends of their transactions
     produce/       appends for clients
     fetch/         reads for clients
+    queues/        share groups: records that are handed out one by one
     background/    work that no request waits for: checkpoints, retention, compaction, scrubbing, disk space
     broker.py      the broker: owns all of the above
     apis/          one module for each API key

@@ -15,3 +15,11 @@ def test_the_depth_of_a_queue_is_measured(tmp_path: Path, monkeypatch: pytest.Mo
     memory, rate = done.figures
     assert memory.ours.median >= 0
     assert rate.ours.median > 0
+
+
+def test_the_delay_of_records_for_later_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(Path(__file__).parents[3])
+    monkeypatch.setenv("TAILRACE_BENCH_DIR", str(tmp_path))
+    done = run({"queue-delay": QUEUE_MEASURES["queue-delay"]}, quick=True, given=nullcontext)
+    assert done.failures == {}
+    assert [figure.name for figure in done.figures] == ["queues/delay/p50", "queues/delay/p99"]

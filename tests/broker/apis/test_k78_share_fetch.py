@@ -8,8 +8,8 @@ from compactions import compact
 from share_fetches import GROUP, Worker, begin_group, set_configs
 from transactions import TransactionalProducer
 
+from tailrace.broker.queues.partition.share_partition import SharePartition
 from tailrace.broker.queues.queue_partition import QueuePartition
-from tailrace.broker.queues.share_partition import SharePartition
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.share_acknowledge import ACCEPT, RELEASE
 from tailrace.records.batch import split

@@ -5,8 +5,8 @@ import pytest
 from brokers import LocalBroker
 from share_fetches import GROUP, Worker, begin_group, set_configs
 
+from tailrace.broker.queues.partition.states import RecordState
 from tailrace.broker.queues.queue_partition import QueuePartition
-from tailrace.broker.queues.states import RecordState
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.share_acknowledge import ACCEPT, GAP, REJECT, RELEASE, RENEW
 

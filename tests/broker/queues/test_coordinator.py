@@ -9,11 +9,12 @@ from backlogs import delete, noted
 from brokers import LocalBroker
 from logs import DATA, memory_files
 from queue_states import check_replay, in_memory, persisted, state_log
-from share_fetches import GROUP, Worker, begin_group
+from share_fetches import GROUP, Worker, begin_group, set_configs
+from share_requests import ShareMember
 
 from tailrace.broker.core.errors import Refused
 from tailrace.broker.core.topics import SHARE_STATE_TOPIC
-from tailrace.broker.queues.share_partition import SharePartition
+from tailrace.broker.queues.partition.share_partition import SharePartition
 from tailrace.log.directory.admission import BASE_VERSION, QUEUES_VERSION
 from tailrace.log.disk.os_files import OperatingSystemFiles
 from tailrace.protocol.errors import ErrorCode
@@ -262,6 +263,22 @@ def test_a_state_behind_the_end_of_its_log_is_pulled_back(broker: LocalBroker, t
     assert Worker(broker, topic_id).fetch().values == [b"3", b"new"]
 
 
+def test_a_state_that_a_group_had_and_that_is_lost_begins_anew(
+    broker: LocalBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As after a power cut that took it, and not the record of the group that says so."""
+    set_configs(broker, share_auto_offset_reset="earliest")
+    topic_id = broker.create_topic()
+    broker.produce(b"a")
+    ShareMember(broker, "a", "orders").join()
+    broker.broker.queues.deleted(GROUP)
+    worker = Worker(broker, topic_id)
+    assert worker.fetch().values == [b"a"]
+    assert "is lost: it begins anew" in caplog.text
+    assert Worker(broker, topic_id, group="unknown").fetch().only.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    check_replay(broker)
+
+
 # Snapshots, and the start of the log
 
 
@@ -375,8 +392,8 @@ def test_a_snapshot_that_is_not_complete_does_not_count(broker: LocalBroker) -> 
 def test_cold_states_do_not_hold_back_a_log_of_needless_records(
     broker: LocalBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tailrace.broker.queues.needed_records.SPARE_BYTES", 10_000)
-    monkeypatch.setattr("tailrace.broker.queues.needed_records.SAMPLE_BYTES", 1_000)
+    monkeypatch.setattr("tailrace.broker.queues.state_log.needed_records.SPARE_BYTES", 10_000)
+    monkeypatch.setattr("tailrace.broker.queues.state_log.needed_records.SAMPLE_BYTES", 1_000)
     topic_id = queue_with(broker, 1)
     for number in range(20):
         begin_group(broker, topic_id, group=f"cold {number}")

@@ -11,7 +11,7 @@ from share_fetches import WaitingFetch, Worker, begin_group
 from transactions import Waiting, run_a_job
 
 from tailrace.broker.core.delayed import DelayedResponse
-from tailrace.broker.queues.states import RecordState, StateRange
+from tailrace.broker.queues.partition.states import RecordState, StateRange
 from tailrace.protocol.messages.share_acknowledge import ACCEPT, RELEASE
 from tailrace.testing.recording_files import RecordingFiles
 

@@ -67,7 +67,7 @@ class Queues(RuleBasedStateMachine):
         self._shrink_limits()
 
     def _shrink_limits(self) -> None:
-        from tailrace.broker.queues import needed_records, snapshots
+        from tailrace.broker.queues.state_log import needed_records, snapshots
 
         self._limits = {
             (needed_records, "SPARE_BYTES"): SPARE_BYTES,

@@ -17,16 +17,17 @@ from typing import TYPE_CHECKING
 from tailrace.broker.core.api import Api, Call
 from tailrace.broker.core.delayed import DelayedResponse
 from tailrace.broker.core.errors import Refused
-from tailrace.broker.queues.acknowledgements import (
+from tailrace.broker.queues.delivery.acknowledgements import (
     Acknowledgements,
     acknowledge,
     batches_by_place,
     lock_ms_of,
     member_of,
 )
-from tailrace.broker.queues.fetches import Limits, ShareFetch, response_of
-from tailrace.broker.queues.sessions import PARTITIONS_MAX, Member, ShareSession, TopicPartitionId
-from tailrace.broker.queues.states import AckBatch
+from tailrace.broker.queues.delivery.fetches import Limits, ShareFetch, response_of
+from tailrace.broker.queues.delivery.sessions import PARTITIONS_MAX, Member, ShareSession
+from tailrace.broker.queues.names import TopicPartitionId
+from tailrace.broker.queues.partition.states import AckBatch
 from tailrace.broker.quotas.client_quotas import ANONYMOUS, CONSUMER_BYTE_RATE
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fetch_wire import FINAL_EPOCH, INITIAL_EPOCH

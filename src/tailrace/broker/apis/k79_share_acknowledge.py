@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 from tailrace.broker.core.api import Api, Call
 from tailrace.broker.core.delayed import DelayedResponse
 from tailrace.broker.core.errors import Refused
-from tailrace.broker.queues.acknowledgements import (
+from tailrace.broker.queues.delivery.acknowledgements import (
     Acknowledgements,
     acknowledge,
     batches_by_place,
     lock_ms_of,
     member_of,
 )
-from tailrace.broker.queues.sessions import TopicPartitionId
+from tailrace.broker.queues.names import TopicPartitionId
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fetch_wire import FINAL_EPOCH, INITIAL_EPOCH
 from tailrace.protocol.messages import ApiKey

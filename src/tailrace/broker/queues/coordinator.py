@@ -19,30 +19,32 @@ from tailrace.broker.core.errors import Refused
 from tailrace.broker.core.partition import Partition
 from tailrace.broker.core.topics import Topic
 from tailrace.broker.groups.records import NotSaved
+from tailrace.broker.groups.share.group import ShareGroup
 from tailrace.broker.groups.timers import Timer, Timers
 from tailrace.broker.metadata.records import ConfigChanged, MetadataRecord
 from tailrace.broker.metadata.state import GROUP_RESOURCE
-from tailrace.broker.queues.dead_letters import DEAD_LETTERS, DeadLetters
+from tailrace.broker.queues.dead_letters.writers import DEAD_LETTERS, DeadLetters
+from tailrace.broker.queues.delivery.screening import Now, Rules, rules_of
+from tailrace.broker.queues.delivery.sessions import Member, ShareSessions
 from tailrace.broker.queues.group_queues import GroupQueues, QueueTable
-from tailrace.broker.queues.loaded_states import LoadedState
-from tailrace.broker.queues.loading import Loading
-from tailrace.broker.queues.log import ShareStateLog
-from tailrace.broker.queues.needed_records import NeededLog
-from tailrace.broker.queues.queue_partition import QueuePartition, snapshot_of, value_of
-from tailrace.broker.queues.records import (
+from tailrace.broker.queues.names import ShareKey
+from tailrace.broker.queues.partition.share_partition import SharePartition
+from tailrace.broker.queues.partition.states import UNCHANGED, Decision, EndReason, StateUpdate
+from tailrace.broker.queues.queue_partition import Decided, QueuePartition
+from tailrace.broker.queues.starts import FindStartJob, known_start
+from tailrace.broker.queues.state_log.conversion import snapshot_of, value_of
+from tailrace.broker.queues.state_log.loaded_states import LoadedState
+from tailrace.broker.queues.state_log.loading import Loading
+from tailrace.broker.queues.state_log.log import ShareStateLog
+from tailrace.broker.queues.state_log.needed_records import NeededLog
+from tailrace.broker.queues.state_log.records import (
     UNKNOWN_START,
     ShareChange,
-    ShareKey,
     ShareSnapshotted,
     ShareSnapshotValue,
     ShareUpdated,
 )
-from tailrace.broker.queues.screening import Now, Rules, rules_of
-from tailrace.broker.queues.sessions import Member, ShareSessions
-from tailrace.broker.queues.share_partition import SharePartition
-from tailrace.broker.queues.snapshots import Snapshots
-from tailrace.broker.queues.starts import FindStartJob, known_start
-from tailrace.broker.queues.states import UNCHANGED, Decision, EndReason, StateUpdate
+from tailrace.broker.queues.state_log.snapshots import Snapshots
 from tailrace.facts.losses import LossReason
 from tailrace.protocol.errors import ErrorCode
 
@@ -57,8 +59,6 @@ TOMBSTONES_AT_ONCE = 500
 DUE_AT_ONCE = 100  # deadlines per turn of the loop: each may release a thousand ranges
 RETRY_MS = 1_000
 DUE = "due"  # the next deadline of a group: a lock that runs out, or a parked record whose time comes
-
-Decided = tuple[QueuePartition, Decision]
 
 
 class QueueCoordinator(QueueTable):
@@ -175,6 +175,18 @@ class QueueCoordinator(QueueTable):
             self.add(queues, queue)
             if queue.state is None:
                 self._find_start(queue)
+
+    def begin_lost(self, group_id: str, partition: Partition) -> QueuePartition | None:
+        """Gives a partition a state that the group had one of: a power cut, or a repair, may have kept the record that
+        says so, and not the state. Returns None if the group never had one. Raises Refused.
+        """
+        topic_id, index = partition.topic.topic_id, partition.index
+        group = self._broker.groups.groups.get(group_id)
+        if not isinstance(group, ShareGroup) or index not in group.partitions_with_state(topic_id):
+            return None
+        logger.warning("the state of %s of share group %s is lost: it begins anew", partition.name, group_id)
+        self.initialize(group_id, topic_id, [index], group.replayed.epoch)
+        return self.find(group_id, topic_id, index)
 
     def _find_start(self, queue: QueuePartition) -> None:
         """Finds out in a thread where the group begins."""

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tailrace.broker.core.delayed import StartJob
 from tailrace.broker.queues.outcomes import Outcomes
+from tailrace.broker.queues.partition.share_partition import SharePartition
+from tailrace.broker.queues.partition.states import RecordState
 from tailrace.broker.queues.queue_partition import QueuePartition
-from tailrace.broker.queues.share_partition import SharePartition
-from tailrace.broker.queues.states import RecordState
 from tailrace.log.layout.errors import LogError
 from tailrace.log.log import Log
 from tailrace.log.segment.segment import WouldWait
@@ -44,7 +44,7 @@ def states_of(state: SharePartition, end: int, states_max: int) -> list[StateRun
     runs: list[StateRun] = []
     offset = state.start_offset
     for _ in range(min(states_max, STATES_MAX)):
-        offset = max(offset, state.first_unfinished(offset))  # all are available from its end on
+        offset = state.next_unfinished(offset)
         if offset >= end:
             break
         one = _state_of(state, offset)

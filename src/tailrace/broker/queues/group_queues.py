@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 from zlib import crc32
 
 from tailrace.broker.configs.share import ShareSettings, share_settings
+from tailrace.broker.queues.names import TopicPartitionId
+from tailrace.broker.queues.partition.settings import PartitionSettings
 from tailrace.broker.queues.queue_partition import QueuePartition
-from tailrace.broker.queues.sessions import TopicPartitionId
-from tailrace.broker.queues.settings import PartitionSettings
 
 if TYPE_CHECKING:
     from tailrace.broker.broker import Broker

@@ -7,8 +7,8 @@ from tailrace.broker.backlog.ledger import Actor
 from tailrace.broker.core.errors import Refused
 from tailrace.broker.core.partition import Partition
 from tailrace.broker.core.topics import Topic
+from tailrace.broker.queues.partition.states import StateUpdate
 from tailrace.broker.queues.queue_partition import QueuePartition
-from tailrace.broker.queues.states import StateUpdate
 from tailrace.facts.losses import LossReason
 from tailrace.protocol.errors import ErrorCode
 

@@ -1,6 +1,6 @@
 """What became of records: counters of one group and topic, since the start of the broker."""
 
-from tailrace.broker.queues.states import Decision, EndReason
+from tailrace.broker.queues.partition.states import Decision, EndReason
 
 
 class Outcomes:

@@ -89,6 +89,10 @@ class ShareGroup:
         """The partitions that the group has a state of, by topic id. Must not be changed."""
         return self._replayed.initialized
 
+    def partitions_with_state(self, topic_id: bytes) -> Collection[int]:
+        topic = self.initialized.get(topic_id)
+        return topic.partitions if topic is not None else ()
+
     @property
     def outlives_members(self) -> bool:
         return bool(self.initialized)
