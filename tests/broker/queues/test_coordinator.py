@@ -15,6 +15,7 @@ from share_requests import ShareMember
 from tailrace.broker.core.errors import Refused
 from tailrace.broker.core.topics import SHARE_STATE_TOPIC
 from tailrace.broker.queues.partition.share_partition import SharePartition
+from tailrace.broker.queues.starts import FindStartJob
 from tailrace.log.directory.admission import BASE_VERSION, QUEUES_VERSION
 from tailrace.log.disk.os_files import OperatingSystemFiles
 from tailrace.protocol.errors import ErrorCode
@@ -279,6 +280,20 @@ def test_a_state_that_a_group_had_and_that_is_lost_begins_anew(
     check_replay(broker)
 
 
+def test_a_deleted_group_is_not_brought_back_by_a_fetch_that_waits(broker: LocalBroker) -> None:
+    from tailrace.protocol.messages.delete_groups import DeleteGroupsRequest
+
+    topic_id = broker.create_topic()
+    member = ShareMember(broker, "a", "orders").join()
+    waiting = Worker(broker, topic_id).begin_fetch()
+    member.leave()
+    (result,) = broker.ask(DeleteGroupsRequest(groups_names=[GROUP]), 2).results
+    assert result.error_code == ErrorCode.NONE
+    assert waiting.delivery.only.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert in_memory(broker) == {}
+    check_replay(broker)
+
+
 # Snapshots, and the start of the log
 
 
@@ -533,6 +548,60 @@ def test_what_cannot_be_written_changes_nothing(tmp_path: Path) -> None:
         files.heal()
         broker.tick(1_001)
         assert Worker(broker, topic_id, "b").fetch().acquired == [(0, 3, 2)]
+        check_replay(broker)
+
+
+def test_states_that_do_not_agree_with_their_logs_wait_for_room_on_the_disk(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Until that is written, a state could tell that a record is finished which is appended next."""
+    files = FaultyFiles(OperatingSystemFiles())
+    with LocalBroker(tmp_path, files=files) as broker:
+        topic_id = queue_with(broker, 4)
+        worker = Worker(broker, topic_id)
+        worker.fetch()
+        worker.acknowledge((0, 3, [ACCEPT]))
+        broker.restart()
+        broker.log().truncate(2)
+        files.fail("write_at", ENOSPC, forever=True)
+        broker.tick(1)
+        assert worker.accept(0, epoch=1) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        assert "It is tried again" in caplog.text
+        files.heal()
+        broker.tick(1_001)
+        broker.produce(b"new")
+        assert Worker(broker, topic_id).fetch().values == [b"new"]
+        check_replay(broker)
+
+
+def test_a_deletion_that_a_queue_could_not_note_is_noted_with_the_next_fetch(tmp_path: Path) -> None:
+    files = FaultyFiles(OperatingSystemFiles())
+    with LocalBroker(tmp_path, files=files) as broker:
+        topic_id = queue_with(broker, 4)
+        files.fail("write_at", ENOSPC, forever=True)
+        delete(broker, 2)
+        assert state_of(broker, topic_id).start_offset == 0
+        files.heal()
+        assert Worker(broker, topic_id).fetch().offsets == [2, 3]
+        check_replay(broker)
+
+
+def test_a_start_that_could_not_be_written_is_sought_again_with_the_next_fetch(tmp_path: Path) -> None:
+    files = FaultyFiles(OperatingSystemFiles())
+    with LocalBroker(tmp_path, files=files) as broker:
+        topic_id = broker.create_topic()
+        broker.produce(b"a")
+        held = broker.hold(FindStartJob)
+        begin_group(broker, topic_id, share_auto_offset_reset="by_duration:PT1H")
+        files.fail("write_at", ENOSPC, forever=True)
+        broker._held.clear()
+        for job, finish in held:
+            job.run()
+            finish()
+        files.heal()
+        waiting = Worker(broker, topic_id).begin_fetch()
+        broker.run_jobs()
+        assert waiting.delivery.values == [b"a"]
         check_replay(broker)
 
 

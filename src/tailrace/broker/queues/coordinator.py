@@ -34,7 +34,7 @@ from tailrace.broker.queues.queue_partition import Decided, QueuePartition
 from tailrace.broker.queues.starts import FindStartJob, known_start
 from tailrace.broker.queues.state_log.conversion import snapshot_of, value_of
 from tailrace.broker.queues.state_log.loaded_states import LoadedState
-from tailrace.broker.queues.state_log.loading import Loading
+from tailrace.broker.queues.state_log.loading import LOADING, Loading
 from tailrace.broker.queues.state_log.log import ShareStateLog
 from tailrace.broker.queues.state_log.needed_records import NeededLog
 from tailrace.broker.queues.state_log.records import (
@@ -116,7 +116,7 @@ class QueueCoordinator(QueueTable):
         NotSaved.
         """
         if queue.state is None:
-            self._find_start(queue)
+            self.find_start(queue)
             return
         if queue.partition.unavailable is not None:
             return
@@ -174,7 +174,7 @@ class QueueCoordinator(QueueTable):
         for queue, _ in made:
             self.add(queues, queue)
             if queue.state is None:
-                self._find_start(queue)
+                self.find_start(queue)
 
     def begin_lost(self, group_id: str, partition: Partition) -> QueuePartition | None:
         """Gives a partition a state that the group had one of: a power cut, or a repair, may have kept the record that
@@ -182,22 +182,28 @@ class QueueCoordinator(QueueTable):
         """
         topic_id, index = partition.topic.topic_id, partition.index
         group = self._broker.groups.groups.get(group_id)
-        if not isinstance(group, ShareGroup) or index not in group.partitions_with_state(topic_id):
+        if not isinstance(group, ShareGroup) or group.is_empty:  # it may be about to be deleted
+            return None
+        if index not in group.partitions_with_state(topic_id):
             return None
         logger.warning("the state of %s of share group %s is lost: it begins anew", partition.name, group_id)
         self.initialize(group_id, topic_id, [index], group.replayed.epoch)
         return self.find(group_id, topic_id, index)
 
-    def _find_start(self, queue: QueuePartition) -> None:
-        """Finds out in a thread where the group begins."""
+    def find_start(self, queue: QueuePartition) -> None:
+        """Finds out in a thread where the group begins, unless that is under way."""
+        if queue.is_starting:
+            return
+        queue.is_starting = True
         job = FindStartJob(queue.partition, self.groups[queue.key.group].settings, self._now_ms)
 
         def found() -> None:
+            queue.is_starting = False
             if not queue.is_gone and queue.state is None:
                 try:
                     self.begin_at(queue, StateUpdate(job.offset))
                 except NotSaved:
-                    return  # the next start of the broker tries again
+                    return  # the next fetch tries again
                 self.wake(queue)
 
         self._broker.start_job(job, found)
@@ -330,6 +336,9 @@ class QueueCoordinator(QueueTable):
     def advance(self) -> None:
         """Handles all deadlines that are due."""
         for timer in islice(self.timers.due(), DUE_AT_ONCE):
+            if timer.kind == LOADING:
+                self.loading.go_on()
+                continue
             if timer.kind == DEAD_LETTERS:
                 self.dead_letters.due(timer)
                 continue

@@ -36,6 +36,7 @@ def move(group_id: str, partition: Partition, start: int, reason: LossReason, ac
         broker.ledger.note_unfinished(group_id, [lost], reason, queues.now_ms, actor)
     if queue.state is None or queue.state.start_offset != start or queue.state.end_offset != start:
         queues.begin_at(queue, StateUpdate(start))
+        queues.wake(queue)
     group = broker.groups.empty_share_group(group_id, make=True)
     group.add_initialized(topic.topic_id, topic.name, [partition.index])
 

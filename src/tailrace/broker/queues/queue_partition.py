@@ -28,6 +28,7 @@ class QueuePartition:
         "inspections",
         "is_gone",
         "is_reading",
+        "is_starting",
         "key",
         "moved_ms",
         "oldest",
@@ -49,6 +50,7 @@ class QueuePartition:
         self.moved_ms = now_ms  # when a record was finished last
         self.fetches: dict[WaitingShareFetch, None] = {}  # in the order in which they came
         self.is_reading = False  # a thread reads records for a fetch: others do not look meanwhile
+        self.is_starting = False  # a thread finds out where the group begins
         self.is_gone = False
         self.outcomes = Outcomes()
         self.inspections: Inspections | None = None  # of batches whose records were decoded, if any had to be

@@ -241,7 +241,13 @@ class ShareFetch(DelayedResponse[ShareFetchResponse]):
                 queue = queues.begin_lost(group, partition)
             except Refused as error:
                 return Target(place, None, error.code)
-        return Target(place, queue, ErrorCode.NONE if queue is not None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if queue is None:
+            return Target(place, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if queue.state is None:
+            queues.find_start(queue)
+        elif queue.state.start_offset < queue.partition.start_offset:  # unless that could not be written, it is known
+            queues.log_start_moved(queue.partition)
+        return Target(place, queue)
 
     def _find(self, targets: list[Target]) -> Look:
         """Raises WouldWait."""

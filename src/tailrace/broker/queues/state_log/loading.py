@@ -13,8 +13,11 @@ from tailrace.broker.core.delayed import IncrementalResponse
 from tailrace.broker.core.errors import Refused
 from tailrace.broker.core.topics import SHARE_STATE_TOPIC
 from tailrace.broker.groups.records import NotSaved
+from tailrace.broker.groups.timers import Timer
 from tailrace.broker.queues.group_queues import partition_settings
+from tailrace.broker.queues.names import ShareKey
 from tailrace.broker.queues.partition.settings import PartitionSettings
+from tailrace.broker.queues.queue_partition import QueuePartition
 from tailrace.broker.queues.state_log.loaded_states import LoadedStates
 from tailrace.broker.queues.state_log.records import ShareSnapshotted
 from tailrace.log.layout.errors import without_frames
@@ -27,6 +30,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger("tailrace.broker.queues")
 
 TOMBSTONES_AT_ONCE = 500
+RETRY_MS = 1_000
+LOADING = "loading"  # a kind of deadline
+UNWRITTEN = Timer("", LOADING)
 COPY_IT = (
     "the broker keeps the state of queues under this name now. Copy it to another topic, delete it, and start again"
 )
@@ -40,6 +46,8 @@ class Loading:
         self._is_done = True  # unless there is something to read
         self._must_begin = False
         self._waiting: list[Callable[[], None]] = []
+        self._gone: list[ShareKey] = []  # states whose topics were deleted
+        self._left: list[QueuePartition] = []  # states that have yet to agree with their logs
 
     @property
     def is_under_way(self) -> bool:
@@ -119,23 +127,37 @@ class Loading:
 
     def _hand_over(self, loaded: LoadedStates) -> Generator[None, None, None]:
         """Topics may have been deleted before that was written to the state log."""
-        queues, gone = self._queues, []
+        queues = self._queues
         for key, one in loaded.states.items():
             topic = self._broker.metadata.topics_by_id.get(key.topic_id)
             partition = topic.partition(key.partition) if topic is not None else None
             if partition is None:
-                gone.append(key)
+                self._gone.append(key)
             else:
                 queues.adopt(key, partition, one)
             yield
+        self._left = list(queues.all())
+        yield from self._write()
+
+    def go_on(self) -> None:
+        """Tries again to write what has become of queues since the last stop."""
+        IncrementalResponse(self._write(), self._broker.start_job)
+
+    def _write(self) -> Generator[None, None, None]:
+        """Until that is written, a state may tell of records that are not those of its log."""
+        queues = self._queues
         try:
-            for first in range(0, len(gone), TOMBSTONES_AT_ONCE):
-                queues.append([ShareSnapshotted(key, None) for key in gone[first : first + TOMBSTONES_AT_ONCE]])
+            while self._gone:
+                queues.append([ShareSnapshotted(key, None) for key in self._gone[:TOMBSTONES_AT_ONCE]])
+                del self._gone[:TOMBSTONES_AT_ONCE]
                 yield
-            for queue in list(queues.all()):
-                queues.resume(queue)
+            while self._left:
+                queues.resume(self._left[-1])
+                self._left.pop()
                 yield
         except NotSaved as error:
-            logger.warning("cannot write what has become of queues since the last stop: %s", error)
+            logger.warning("cannot write what has become of queues since the last stop: %s. It is tried again", error)
+            queues.timers.set(UNWRITTEN, RETRY_MS)
+            return
         self._is_done = True
         self._end()
