@@ -55,7 +55,9 @@ def rows(share_groups: Callable[..., str]) -> Rows:
         lines = [
             re.split(r"\s{2,}|\s(?=\S)", line.strip()) for line in share_groups(*words).splitlines() if line.strip()
         ]
-        head = next(number for number, line in enumerate(lines) if line[0] == "GROUP")
+        head = next((number for number, line in enumerate(lines) if line[0] == "GROUP"), None)
+        if head is None:
+            return []
         return [dict(zip(lines[head], line, strict=False)) for line in lines[head + 1 :]]
 
     return run

@@ -235,6 +235,18 @@ def test_purging_finishes_what_waits_and_leaves_the_topic_as_it_is(run: Run, que
     assert run("tail", topic, "--no-follow")[0].split() == ["tea", "coffee"]
 
 
+def test_what_was_purged_is_in_the_loss_ledger(run: Run, queue: Queue, is_ours: bool) -> None:
+    if not is_ours:
+        pytest.skip("only tailrace has a loss ledger")
+    name, topic = queue("tea", "coffee", "milk")
+    run("queue", "work", name, topic, "--drain", "--", "true")
+    run("produce", topic, given=b"water\nwine\n")
+    run("queue", "purge", name, topic, "--yes")
+    said, _ = run("lag", name, "--losses", "--json")
+    (loss,) = [one for one in json.loads(said)["losses"] if one["topic"] == topic]
+    assert (loss["reason"], loss["records"]) == ("purged", 2)
+
+
 def test_a_queue_with_members_is_not_purged(run: Run, queue: Queue, start: Any, shown: Shown) -> None:
     name, topic = queue("tea")
     start("queue", "work", name, topic, "--", "sleep", "60")
