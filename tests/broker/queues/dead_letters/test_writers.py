@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterator
+from errno import EIO
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,9 @@ from queue_states import check_replay
 from share_fetches import GROUP, Worker, begin_group, set_configs
 
 from tailrace.broker.queues.dead_letters.jobs import CopyJob, SearchJob
+from tailrace.broker.queues.dead_letters.writers import READS_MAX, RETRY_MS
 from tailrace.broker.queues.queue_partition import QueuePartition
+from tailrace.log.layout.errors import StorageError
 from tailrace.protocol.messages.share_acknowledge import REJECT
 from tailrace.records.batch import split
 from tailrace.records.record import Record, decode_records
@@ -188,6 +191,39 @@ def test_no_more_dead_letters_are_written_than_the_rate_allows(tmp_path: Path) -
         assert written[10] >= 18
         assert written[-1] == 35
         assert offsets(broker) == list(range(35))
+
+
+@pytest.mark.parametrize("failures", [2, READS_MAX])
+def test_a_disk_that_fails_for_a_while_costs_no_copy(broker: LocalBroker, failures: int) -> None:
+    create_dead_letter_topic(broker)
+    worker = begin(broker, 1)
+    worker.fetch()
+    copies = broker.hold(CopyJob)
+    worker.reject(0)
+    broker.run_jobs()
+    log = broker.log()
+    for _ in range(failures):
+        job, finish = copies.popleft()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(type(log), "read", fail)
+            job.run()
+        finish()
+        assert letters(broker) == []
+        broker.tick(RETRY_MS)
+    job, finish = copies.popleft()
+    with pytest.MonkeyPatch.context() as patch:
+        if failures == READS_MAX:
+            patch.setattr(type(log), "read", fail)
+        job.run()
+    finish()
+    broker.run_jobs()
+    assert offsets(broker) == [0]
+    assert letters(broker)[0].value == (None if failures == READS_MAX else b"0")
+    assert start_of(broker) == 1
+
+
+def fail(*_: Any, **__: Any) -> None:
+    raise StorageError("cannot read", OSError(EIO, "the disk fails"))
 
 
 # Topics that take none

@@ -14,7 +14,7 @@ them, or no room on the disk, they wait, and in the end their queue does, too (`
 
 import logging
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, NamedTuple
@@ -49,6 +49,7 @@ logger = logging.getLogger("tailrace.broker.queues")
 DEAD_LETTERS = "dead letters"  # a kind of deadline
 LETTERS_MAX = 100  # in one batch
 RETRY_MS = 5_000
+READS_MAX = 60  # that fail, before a dead letter has no copy of its record
 REFILL_MS = 100  # while the rate is used up
 
 Wait = Callable[[Callable[..., None]], object]
@@ -198,10 +199,11 @@ class DeadLetters:
 class Waiting:
     """The records of a share partition that are to be written."""
 
-    __slots__ = ("letters", "state")
+    __slots__ = ("failed_reads", "letters", "state")
 
     def __init__(self, state: SharePartition) -> None:
         self.state = state
+        self.failed_reads = 0  # one after the other
         self.letters: deque[tuple[Ended, int]] = deque()  # and when they were given up
 
     def take(self, records_max: int) -> list[DeadLetter]:
@@ -281,16 +283,20 @@ class GroupWriter:
 
     def _write(self, queue: QueuePartition, waiting: Waiting, target: Target) -> Work:
         """Writes a batch. Raises LogError and Refused, and then nothing was written."""
+        if queue.partition.unavailable is not None:
+            raise queue.partition.unavailable.again()
         self._set_position(queue, waiting.state, target)
         for unflushed in self._queues.log.unflushed():
             if (yield from flushed(unflushed)) is not None:
                 return  # the process is about to stop
         letters = waiting.take(min(LETTERS_MAX, int(self._bucket.fill(self._queues.steady_ms / 1000))))
-        copies = self._queues.settings_of(self._group).copies_dead_letters
-        log, now_ms = queue.partition.log, self._queues.now_ms
-        job = CopyJob(log, letters, origin_of(queue), copies=copies, now_ms=now_ms)
+        job = self._copy_job(queue, waiting, letters)
         yield partial(self._broker.start_job, job)
         waiting.put_back(letters[job.taken :])
+        if job.error is not None and not job.taken:
+            waiting.failed_reads += 1
+            raise job.error
+        waiting.failed_reads = 0
         written = letters[: job.taken]
         if queue.is_gone or queue.state is not waiting.state:
             return
@@ -307,6 +313,16 @@ class GroupWriter:
         ranges = [OffsetRange(one.offset, one.offset) for one in sorted(written)]
         while not self._owner.archive(queue, waiting.state, ranges, target.position):
             yield self._pause(RETRY_MS)
+
+    def _copy_job(self, queue: QueuePartition, waiting: Waiting, letters: Sequence[DeadLetter]) -> CopyJob:
+        return CopyJob(
+            queue.partition.log,
+            letters,
+            origin_of(queue),
+            copies=self._queues.settings_of(self._group).copies_dead_letters,
+            must_copy=waiting.failed_reads < READS_MAX,
+            now_ms=self._queues.now_ms,
+        )
 
     def _set_position(self, queue: QueuePartition, state: SharePartition, target: Target) -> None:
         """Notes where the dead-letter topic ends, if that is unknown, or of another topic. Raises NotSaved."""
