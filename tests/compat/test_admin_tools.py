@@ -209,8 +209,6 @@ def test_what_is_not_here_is_said_clearly(tool: Tool, name: str) -> None:
     user = ("--entity-type", "users", "--entity-name", name)
     said = configure(tool, *user, "--alter", "--add-config", "SCRAM-SHA-256=[password=x]", status=1)
     assert "does not support ALTER_USER_SCRAM_CREDENTIALS" in said
-    said = tool("consumer.group.ShareGroupCommand", "--describe", "--group", name)
-    assert "does not support SHARE_GROUP_DESCRIBE" in said
 
 
 def test_the_quorum_is_described(tools: Tools, broker: BrokerProcess) -> None:

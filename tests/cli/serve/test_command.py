@@ -17,6 +17,7 @@ import pytest
 from broker_process import BrokerProcess
 from raw_client import RawClient
 
+from tailrace.log.directory.admission import FORMAT_VERSION
 from tailrace.protocol.messages.api_versions import ApiVersionsRequest
 from tailrace.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from tailrace.testing.broker_process import BrokerNotReady
@@ -83,11 +84,12 @@ def test_a_second_one_on_the_same_directory_is_refused(tmp_path: Path) -> None:
 def test_a_directory_of_a_newer_release_is_refused_and_left_alone(tmp_path: Path) -> None:
     data = tmp_path / "data"
     shutil.copytree(Path(__file__).parents[2] / "data" / "format-1" / "stopped", data)
-    (data / "tailrace.format").write_text("4\n")
+    (data / "tailrace.format").write_text(f"{FORMAT_VERSION + 1}\n")
     before = state_of(data)
     code, said = serve("--data", str(data), "--listen", "127.0.0.1:0", "--metrics", "off")
     assert code == REFUSED
-    says = "has format '4', and this release knows 3: open it with the release that wrote it, or a newer one"
+    says = f"has format '{FORMAT_VERSION + 1}', and this release knows {FORMAT_VERSION}: "
+    says += "open it with the release that wrote it, or a newer one"
     assert said == f"tailrace: {data} {says}\n"
     assert state_of(data) == before, "not even a file for the lock was made"
 

@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -139,7 +140,9 @@ def test_an_interrupted_question_changes_nothing(run: Run, new_topic: NewTopic, 
         said = b""
         while b"[y/N]" not in said:
             said += os.read(asking.stderr.fileno(), 4096)
-        asking.send_signal(signal.SIGINT)
+        while asking.poll() is None:  # one that comes right before the read is seen only after it
+            asking.send_signal(signal.SIGINT)
+            time.sleep(0.1)
         rest = asking.stderr.read()
     os.close(theirs)
     os.close(ours)
