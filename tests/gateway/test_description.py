@@ -13,24 +13,34 @@ from gateway.conftest import OURS
 from gateways import TOKEN, RunningGateway
 
 CHECKS = ("--checks", "all", "--exclude-checks", "positive_data_acceptance")  # some offsets are beyond every topic
+ANSWER_S = 90  # a request for leases may wait for a minute
+NO_ERRORS = """\
+[checks.not_a_server_error]
+expected-statuses = ["2xx", "3xx", "4xx", "501"]  # what another Kafka lacks
+"""
 
 
 def schemathesis(directory: Path, gateway: RunningGateway, *options: str) -> None:
-    command = [sys.executable, "-m", "schemathesis.cli", "run", f"{gateway.url}/v1/openapi.json", *CHECKS, *options]
-    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=400)
+    (directory / "schemathesis.toml").write_text(NO_ERRORS)
+    page, patience = (
+        f"{gateway.url}/v1/openapi.json",
+        ("--request-timeout", str(ANSWER_S), "--max-response-time", str(ANSWER_S)),
+    )
+    command = [sys.executable, "-m", "schemathesis.cli", "run", page, *CHECKS, *patience, *options]
+    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=540)
     shown = "\n".join(line[:500] for line in done.stdout.splitlines())
     assert done.returncode == 0, shown + done.stderr
     assert "10 selected / 10 total" in shown
 
 
 @OURS
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 def test_the_gateway_keeps_to_its_description_in_short(gateway: RunningGateway, tmp_path: Path) -> None:
     schemathesis(tmp_path, gateway, "--phases", "examples,fuzzing", "--max-examples", "10")
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(420)
+@pytest.mark.timeout(560)
 def test_the_gateway_keeps_to_its_description(gateway: RunningGateway, tmp_path: Path) -> None:
     schemathesis(tmp_path, gateway, "--phases", "examples,coverage,fuzzing", "--max-examples", "60")
 
