@@ -579,6 +579,29 @@ def test_what_compaction_has_taken_is_finished_without_a_member(tmp_path: Path) 
         assert state_of(broker, topic_id).start_offset == 83
 
 
+def test_a_strict_limit_may_end_before_the_next_record_that_compaction_has_left(tmp_path: Path) -> None:
+    with LocalBroker(tmp_path) as broker:
+        topic_id = broker.create_topic(cleanup_policy="compact")
+        begin_group(broker, topic_id)
+        produce_keys(broker, [b"a"] + [b"b"] * 4 + [b"c"])
+        broker.log().roll()
+        broker.restart()
+        broker.tick(1)
+        compact(broker.log(), broker.now_ms)
+        produce_keys(broker, [b"d"])
+        worker, seen = Worker(broker, topic_id), list[int]()
+        for _ in range(20):
+            delivery = worker.fetch(max_records=1, share_acquire_mode=1)
+            assert delivery.error_code == ErrorCode.NONE
+            if not delivery.partitions:
+                break
+            for first, last, _ in delivery.acquired:
+                worker.acknowledge((first, last, [ACCEPT]))
+            seen += delivery.offsets
+        assert {0, 4, 5, 6} <= set(seen)
+        assert state_of(broker, topic_id).start_offset == 7
+
+
 def produce_keys(broker: LocalBroker, keys: list[bytes]) -> None:
     from tailrace.records.record import Record, encode_batch
 

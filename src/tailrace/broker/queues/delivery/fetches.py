@@ -162,8 +162,14 @@ class ShareFetch(DelayedResponse[ShareFetchResponse]):
     # What has it look again
 
     def look_again(self) -> None:
-        if not self._is_busy and not self._is_over:
+        if self._is_busy or self._is_over:
+            return
+        try:
             self._look()
+        except Exception:  # of this fetch alone: it may be that of another client's request that has woken it
+            logger.exception("unexpected error while handling a ShareFetch")
+            self._end()
+            self.resolve(ShareFetchResponse(error_code=ErrorCode.UNKNOWN_SERVER_ERROR))
 
     def expire(self) -> None:
         """Responds with what is available now; if a thread is reading, when that is done."""

@@ -61,6 +61,7 @@ class FoundRecords(NamedTuple):
         """Returns the batches of the records that were acquired."""
         first, last = acquired[0].first, acquired[-1].last
         sent = [batch for batch in self.batches if batch.last >= first and batch.first <= last]
+        sent = sent or [self.batches[0]]  # all of it is a hole: the member finds nothing, and says so
         return self.records.piece(sent[0].begin, sent[-1].end - sent[0].begin)
 
 
