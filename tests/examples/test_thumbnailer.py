@@ -94,7 +94,7 @@ def test_one_that_takes_long_holds_up_nobody_and_poison_is_set_aside_once(
     tailrace: Tailrace, images: list[str], work: Callable[..., Any], output: Path
 ) -> None:
     """The slow one takes longer than its lock, and until the others are done."""
-    work(slow_s=1000)
+    work(slow_s=60)
     until(lambda: done(output) == set(images))
     until(lambda: backlog(tailrace) == 1)  # nothing waits but the slow one
     (letter,) = dead_letters(tailrace)
@@ -107,7 +107,7 @@ def test_one_that_takes_long_holds_up_nobody_and_poison_is_set_aside_once(
 def test_workers_that_are_killed_leave_nothing_undone(
     tailrace: Tailrace, images: list[str], work: Callable[..., Any], output: Path
 ) -> None:
-    first = work(slow_s=1000)
+    first = work(slow_s=60)
     until(lambda: len(done(output)) > IMAGES // 4)
     first.kill()
     first.wait()

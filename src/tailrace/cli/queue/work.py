@@ -33,7 +33,8 @@ def work(
                   has had all its attempts
 
     The lock on a message is renewed as long as its command runs. Ctrl-C finishes what runs, and takes no more; a second
-    one ends it and releases its messages. Of a worker that is killed, all messages are released at once.
+    one ends it and releases its messages. Of a worker that is killed, all messages are released at once, and what its
+    commands are at, they finish.
 
     In the environment: TAILRACE_TOPIC, TAILRACE_PARTITION, TAILRACE_OFFSET, TAILRACE_ATTEMPT (1 at first),
     TAILRACE_TIMESTAMP (ms) and, if there is one, TAILRACE_KEY (TAILRACE_KEY_BASE64 if it has a NUL).
