@@ -1,4 +1,4 @@
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +8,7 @@ from compactions import compact
 from share_fetches import GROUP, Worker, begin_group, set_configs
 from transactions import TransactionalProducer
 
+from tailrace.broker.queues.delivery.fetches import ShareFetch
 from tailrace.broker.queues.partition.share_partition import SharePartition
 from tailrace.broker.queues.queue_partition import QueuePartition
 from tailrace.protocol.errors import ErrorCode
@@ -752,3 +753,29 @@ def test_the_response_of_a_fetch_pins_no_file_once_it_is_dropped(broker: LocalBr
     broker.delete_topic()
     broker.run_jobs()
     assert not list(Path(broker.path).glob("orders*"))
+
+
+def test_an_unexpected_error_of_a_waiting_fetch_is_its_own(
+    broker: LocalBroker, topic_id: bytes, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is woken by the request of another client, which goes on."""
+    waiting = Worker(broker, topic_id).begin_fetch()
+    later = Worker(broker, topic_id, "b").begin_fetch()
+    monkeypatch.setattr(ShareFetch, "_respond", failing_once(ShareFetch._respond))
+    assert broker.produce(b"a").error_code == ErrorCode.NONE
+    assert waiting.delivery.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert later.delivery.values == [b"a"]
+    assert "unexpected error while handling a ShareFetch" in caplog.text
+
+
+def failing_once(function: Callable[..., None]) -> Callable[..., None]:
+    calls = []
+
+    def call(fetch: ShareFetch, look: Any) -> None:
+        calls.append(fetch)
+        if len(calls) == 1:
+            look.release()
+            raise RuntimeError("unforeseen")
+        function(fetch, look)
+
+    return call
